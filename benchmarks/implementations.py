@@ -1,0 +1,193 @@
+"""IMPLEMENTATIONS: one row per op x tier x variant. Data only: importing it imports no tier.
+
+An implementation is found by name (`module`, `function`), so a tier that is missing something
+costs its own rows and no others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Literal
+
+__all__ = ["EFFORTS", "IMPLEMENTATIONS", "NEEDS", "TIERS", "Implementation", "find", "of_op"]
+
+TIERS = ("library", "triton", "cuda", "cupy")
+
+# What a variant stands for. Comparing a first draft of one tier with a tuned kernel of another
+# compares effort, not tiers, so every table shows the label.
+EFFORTS = ("call", "sketch", "naive", "good", "tuned")
+
+# What a row may need of the machine. `benchmarks.device.unmet` says which are missing, and how
+# to get them; nothing else is a reason to skip.
+NEEDS = ("gpu", "triton", "cupy", "extension", "sm_90", "cxx")
+
+Needs = Literal["gpu", "triton", "cupy", "extension", "sm_90", "cxx"]
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """One way to compute one op.
+
+    op, tier, variant: its name, all three unique together
+    module, function: where to find ``function(*inputs, out=None) -> Tensor``
+    sources: what counts as its code: ``path`` for a whole file or ``path:name,name`` for
+        functions of a Python file. A .cuh that a named file includes counts too.
+    kernels: the device functions by name, as they stand in the compiled code
+    effort: one of ``EFFORTS``
+    needs: some of ``NEEDS``
+    issue: how its calls are sent to the device when it is timed: "graph" (replayed from a CUDA
+        graph, launch cost outside) or "stream" (one by one, as its user would)
+    """
+
+    op: str
+    tier: str
+    variant: str
+    module: str
+    function: str
+    sources: tuple[str, ...]
+    effort: str
+    kernels: tuple[str, ...] = ()
+    needs: tuple[Needs, ...] = ()
+    issue: Literal["graph", "stream"] = "graph"
+
+    def __post_init__(self) -> None:
+        if self.tier not in TIERS:
+            raise ValueError(f"tier must be one of {TIERS}, got {self.tier!r}")
+        if self.effort not in EFFORTS:
+            raise ValueError(f"effort must be one of {EFFORTS}, got {self.effort!r}")
+        unknown = set(self.needs) - set(NEEDS)
+        if unknown:
+            raise ValueError(f"needs must be among {NEEDS}, got {sorted(unknown)}")
+
+    @property
+    def name(self) -> str:
+        """For instance ``triton/tuned``: unique within its op."""
+        return f"{self.tier}/{self.variant}"
+
+    def resolve(self) -> Callable[..., Any]:
+        """The function itself. Imports its tier."""
+        function: Callable[..., Any] = getattr(import_module(self.module), self.function)
+        return function
+
+
+def _library(
+    op: str, variant: str, function: str, *symbols: str, **more: Any
+) -> Implementation:
+    return Implementation(
+        op=op,
+        tier="library",
+        variant=variant,
+        module=f"reference.{op}",
+        function=function,
+        sources=(f"reference/{op}.py:{','.join((function, *symbols))}",),
+        effort="call",
+        **more,
+    )
+
+
+def _triton(
+    op: str, variant: str, function: str, effort: str, kernels: tuple[str, ...], *symbols: str
+) -> Implementation:
+    return Implementation(
+        op=op,
+        tier="triton",
+        variant=variant,
+        module=f"triton_impl.{op}",
+        function=function,
+        sources=(f"triton_impl/{op}.py:{','.join((function, *kernels, *symbols))}",),
+        effort=effort,
+        kernels=kernels,
+        needs=("triton",),
+    )
+
+
+def _cuda(
+    op: str, variant: str, effort: str, kernels: tuple[str, ...], *needs: Needs
+) -> tuple[Implementation, Implementation]:
+    """The two ways to one kernel source: the extension and CuPy."""
+    kernel_source = f"csrc/kernels/{op}_{variant}.cuh"
+    return (
+        Implementation(
+            op=op,
+            tier="cuda",
+            variant=variant,
+            module=f"cuda_impl.{op}",
+            function=f"{variant}_extension",
+            sources=(
+                kernel_source,
+                f"csrc/{op}_{variant}.cu",
+                f"cuda_impl/{op}.py:{variant}_extension,{variant}_plan",
+            ),
+            effort=effort,
+            kernels=kernels,
+            needs=("gpu", "extension", *needs),
+        ),
+        Implementation(
+            op=op,
+            tier="cupy",
+            variant=variant,
+            module=f"cuda_impl.{op}",
+            function=f"{variant}_rawmodule",
+            sources=(kernel_source, f"cuda_impl/{op}.py:{variant}_rawmodule,{variant}_plan"),
+            effort=effort,
+            kernels=kernels,
+            needs=("gpu", "cupy", *needs),
+        ),
+    )
+
+
+def _compiled(op: str) -> tuple[Implementation, Implementation]:
+    return (
+        _library(op, "compile", "compiled", "_compile", needs=("cxx",)),
+        _library(op, "compile-max", "compiled_max_autotune", "_compile", needs=("cxx",)),
+    )
+
+
+def _chain(op: str) -> tuple[Implementation, ...]:
+    return (
+        _library(op, "eager", "eager", "forty", issue="stream"),
+        _library(op, "graph", "eager", "forty", needs=("gpu",)),
+        *_compiled(op),
+        _triton(op, "tuned", op, "good", (f"{op}_kernel",)),
+        *_cuda(op, "naive", "naive", (f"{op}_naive_kernel",)),
+        *_cuda(op, "packed", "good", (f"{op}_packed_kernel",)),
+    )
+
+
+IMPLEMENTATIONS: tuple[Implementation, ...] = (
+    # softmax
+    _library("softmax", "eager", "eager"),
+    *_compiled("softmax"),
+    _triton("softmax", "sketch", "sketch", "sketch", ("softmax_sketch_kernel",)),
+    _triton(
+        "softmax", "tuned", "softmax", "good", ("softmax_rows_kernel", "softmax_online_kernel")
+    ),
+    *_cuda("softmax", "naive", "naive", ("softmax_naive_kernel",)),
+    *_cuda("softmax", "registers", "good", ("softmax_registers_kernel", "softmax_online_kernel")),
+    # chains
+    *_chain("chain"),
+    *_chain("chain_sfu"),
+    # matmul
+    _library("matmul", "eager", "eager"),
+    *_compiled("matmul"),
+    _triton("matmul", "tuned", "matmul", "good", ("matmul_kernel",)),
+    *_cuda("matmul", "naive", "naive", ("matmul_naive_kernel",)),
+    *_cuda("matmul", "tiled", "good", ("matmul_tiled_kernel",)),
+    *_cuda("matmul", "wgmma", "good", ("matmul_wgmma_kernel",), "sm_90"),
+)
+
+
+def of_op(op: str) -> tuple[Implementation, ...]:
+    """The rows of one op, library first, so that a ratio's denominator is measured first."""
+    return tuple(row for row in IMPLEMENTATIONS if row.op == op)
+
+
+def find(op: str, name: str) -> Implementation:
+    """The row of `op` called `name`, for instance ``("softmax", "triton/tuned")``."""
+    for row in of_op(op):
+        if row.name == name:
+            return row
+    known = ", ".join(row.name for row in of_op(op)) or "no implementation"
+    raise ValueError(f"{op} has no implementation {name!r}; it has {known}")

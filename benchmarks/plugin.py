@@ -1,0 +1,1 @@
+"""pytest --benchmark: placeholder until the runner stands."""
