@@ -72,9 +72,7 @@ class Implementation:
         return function
 
 
-def _library(
-    op: str, variant: str, function: str, *symbols: str, **more: Any
-) -> Implementation:
+def _library(op: str, variant: str, function: str, *symbols: str, **more: Any) -> Implementation:
     return Implementation(
         op=op,
         tier="library",
