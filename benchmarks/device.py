@@ -204,7 +204,7 @@ def last_level_cache_bytes() -> int:
 
 
 def _versions() -> dict[str, str]:
-    versions = {"torch": torch.__version__}
+    versions = {"torch": str(torch.__version__)}
     for name in ("triton", "cupy-cuda13x", "numpy"):
         try:
             versions[name.partition("-")[0]] = metadata.version(name)

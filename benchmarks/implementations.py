@@ -51,6 +51,7 @@ class Implementation:
     kernels: tuple[str, ...] = ()
     needs: tuple[Needs, ...] = ()
     issue: Literal["graph", "stream"] = "graph"
+    own_output: bool = False
 
     def __post_init__(self) -> None:
         if self.tier not in TIERS:
@@ -138,8 +139,15 @@ def _cuda(
 
 def _compiled(op: str) -> tuple[Implementation, Implementation]:
     return (
-        _library(op, "compile", "compiled", "_compile", needs=("cxx",)),
-        _library(op, "compile-max", "compiled_max_autotune", "_compile", needs=("cxx",)),
+        _library(op, "compile", "compiled", "_compile", needs=("cxx",), own_output=True),
+        _library(
+            op,
+            "compile-max",
+            "compiled_max_autotune",
+            "_compile",
+            needs=("cxx",),
+            own_output=True,
+        ),
     )
 
 

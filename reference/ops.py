@@ -133,9 +133,7 @@ CHAIN_SFU = Op(
     error_scale=_chain_scale,
     bytes_moved=_chain_bytes,
     flops=lambda case: 0,
-    special_functions=lambda case: (
-        _elements(case) * sum(step.special for step in chain_sfu.STEPS)
-    ),
+    special_functions=lambda case: _elements(case) * sum(step.special for step in chain_sfu.STEPS),
     tolerances=CHAIN.tolerances,
     **_CHAIN_CASES,
 )

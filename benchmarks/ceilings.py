@@ -1,0 +1,112 @@
+"""What this machine can do at most: measured in the same run and by the same clock as the rows."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmarks.device import Clocks
+from benchmarks.timing import Settings, make_arm, measure
+from reference.spec import dtype_name
+
+__all__ = ["copy_calls", "measure_ceilings", "set_count"]
+
+# Bytes moved (read plus written) at which the copy is measured.
+COPY_BYTES = {"cuda": [2**20 * n for n in (2, 8, 32, 128, 512, 2048)], "cpu": [2**26, 2**28]}
+
+# A virtual machine reports the whole host's cache, of which it has a slice; beyond this, filling
+# buffers would take longer than all measurements.
+CPU_WORKING_SET = 2**29
+
+SETTINGS = Settings(least_rounds=5, limit_seconds=0.4)
+
+
+def set_count(set_bytes: int, device: torch.device, cache_bytes: int) -> int:
+    """How many buffer sets make a working set of three times the cache."""
+    working_set = 3 * cache_bytes
+    if device.type == "cpu":
+        working_set = min(working_set, CPU_WORKING_SET)
+    return max(1, -(-working_set // max(set_bytes, 1)))
+
+
+def copy_calls(
+    bytes_moved: int, device: torch.device, cache_bytes: int
+) -> list[Callable[[], object]]:
+    """Calls that copy bytes_moved / 2 each, over rotating buffers: the memory ceiling's arm."""
+    size = max(1, bytes_moved // 2)
+
+    def copy(target: Tensor, source: Tensor) -> Callable[[], object]:
+        return lambda: target.copy_(source)
+
+    return [
+        copy(
+            torch.empty(size, dtype=torch.uint8, device=device),
+            torch.randint(0, 255, (size,), dtype=torch.uint8, device=device),
+        )
+        for _ in range(set_count(2 * size, device, cache_bytes))
+    ]
+
+
+def measure_ceilings(device: torch.device, cache_bytes: int) -> dict[str, Any]:
+    """Copy, read, write (bytes/s), matmul by dtype (flop/s), special functions (results/s) and
+    the time of the smallest launch (s; inside a graph)."""
+    seconds = functools.partial(_seconds, device=device)
+    on_gpu = device.type == "cuda"
+    big = torch.empty(2**30 if on_gpu else 2**27, dtype=torch.uint8, device=device)
+    floats = big.view(torch.float32)
+    floats.normal_()
+    return {
+        "copy": [
+            [size, size / seconds(copy_calls(size, device, cache_bytes))]
+            for size in COPY_BYTES[device.type]
+        ],
+        "read": big.numel() / seconds([lambda: floats.sum()]),
+        "write": big.numel() / seconds([lambda: floats.zero_()]),
+        "matmul": {
+            dtype_name(dtype): _matmul_rate(dtype, device)
+            for dtype in (torch.float32, torch.bfloat16, torch.float16)
+            # float16 products take minutes on most CPUs, and no case asks for them there.
+            if on_gpu or dtype != torch.float16
+        },
+        "special_functions": _special_rate(device),
+        "launch_seconds": seconds([functools.partial(floats[:1].add_, 1.0)]),
+    }
+
+
+def _seconds(calls: list[Callable[[], object]], device: torch.device) -> float:
+    arm = make_arm(calls, device, "graph", SETTINGS.sample_seconds)
+    return min(measure({"ceiling": arm}, SETTINGS, Clocks()).seconds["ceiling"])
+
+
+def _matmul_rate(dtype: torch.dtype, device: torch.device) -> float:
+    """The best of two large squares: the larger is limited by power, the smaller by its waves."""
+    if device.type == "cpu":
+        sizes = [1024]
+    else:
+        sizes = [2048] if dtype == torch.float32 else [4096, 8192]
+    rates = []
+    for size in sizes:
+        a = torch.randn(size, size, dtype=dtype, device=device)
+        b = torch.randn(size, size, dtype=dtype, device=device).t()
+        out = torch.empty_like(a)
+        call = functools.partial(torch.matmul, a, b, out=out)
+        rates.append(2 * size**3 / _seconds([call], device))
+    return max(rates)
+
+
+def _special_rate(device: torch.device) -> float:
+    """Results of tanh a second: one instruction on a GPU, the library's function on a CPU."""
+    if device.type == "cpu":
+        x = torch.randn(2**20)
+        return x.numel() / _seconds(
+            [functools.partial(torch.tanh, x, out=torch.empty_like(x))], device
+        )
+    # Here, not at the top: a machine without a GPU may have no triton.
+    from benchmarks.special_rate import launch, launch_results
+
+    out = torch.empty(1, device=device)
+    return launch_results(device) / _seconds([lambda: launch(out)], device)

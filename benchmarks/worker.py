@@ -1,0 +1,89 @@
+"""The process that touches the device: `python -m benchmarks.worker`.
+
+It reads requests from standard input and answers on the descriptor it inherited as standard
+output, one JSON object a line each. Whatever an implementation prints goes to standard error. A
+row that raises costs one answer; one that hangs, crashes or ruins the CUDA context costs this
+process, and `benchmarks.supervisor` starts another.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from typing import Any
+
+import torch
+
+from benchmarks import device
+from benchmarks.bench import Bench, Machine
+from benchmarks.ceilings import measure_ceilings
+from benchmarks.implementations import find
+from benchmarks.timing import Settings
+from reference.ops import OPS
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
+    os.dup2(2, 1)
+    worker = _Worker()
+    for line in sys.stdin:
+        answers.write(json.dumps(worker.answer(json.loads(line)), allow_nan=False) + "\n")
+
+
+class _Worker:
+    def __init__(self) -> None:
+        interpreted = os.environ.get("TRITON_INTERPRET") == "1"
+        self._device = torch.device("cpu") if interpreted else device.best_device()
+        self._interpreted = interpreted
+        self._bench: Bench | None = None
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """{"value": ...}, or {"error": text, "fatal": whether this process is of no more use}."""
+        try:
+            return {"value": self._do(request)}
+        except Exception as error:
+            traceback.print_exc()
+            text = " ".join(f"{type(error).__name__}: {error}".split())
+            return {"error": text, "fatal": self._ruined()}
+
+    def _do(self, request: dict[str, Any]) -> dict[str, Any]:
+        if request["do"] == "environment":
+            return device.environment()
+        if request["do"] == "ceilings":
+            return measure_ceilings(self._device, self._cache_bytes())
+        if request["do"] != "row":
+            raise ValueError(f"do must be environment, ceilings or row, got {request['do']!r}")
+        if self._bench is None:
+            machine = Machine(self._device, self._cache_bytes(), request["ceilings"])
+            settings = Settings(**request["settings"])
+            self._bench = Bench(machine, settings, interpreted=self._interpreted)
+        op = OPS[request["op"]]
+        cases = (*op.benchmark_cases, *op.cpu_cases, *op.test_cases)
+        case = next(case for case in cases if case.name == request["case"])
+        row, baseline = (find(op.name, request[name]) for name in ("name", "baseline"))
+        return self._bench.row(op, case, row, baseline, request["regime"])
+
+    def _cache_bytes(self) -> int:
+        if self._device.type == "cpu":
+            return device.last_level_cache_bytes()
+        return torch.cuda.get_device_properties(self._device).L2_cache_size
+
+    def _ruined(self) -> bool:
+        """After an illegal access every CUDA call of this process fails."""
+        if self._device.type == "cpu":
+            return False
+        try:
+            torch.cuda.synchronize(self._device)
+            torch.zeros(1, device=self._device).add_(1).item()
+        except Exception as error:  # torch raises RuntimeError, its own and plain
+            print(f"the CUDA context is lost: {error}", file=sys.stderr)
+            return True
+        return False
+
+
+if __name__ == "__main__":
+    main()
