@@ -83,7 +83,7 @@ class Suite:
             "CUPY_CACHE_DIR": f"{self._scratch.name}/cupy",
         }
         self._workers = {
-            "device": Supervisor(caches),
+            "device": Supervisor({**caches, "TRITON_INTERPRET": None}),
             "interpreter": Supervisor({**caches, "TRITON_INTERPRET": "1"}),
         }
         self._rows: dict[tuple[str, ...], dict[str, Any]] = {}

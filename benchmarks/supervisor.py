@@ -23,11 +23,12 @@ class WorkerError(RuntimeError):
 class Supervisor:
     """Owns one worker process at a time.
 
-    environment: variables that the worker gets besides this process's own
+    environment: variables that the worker gets besides this process's own; None takes one away
     """
 
-    def __init__(self, environment: dict[str, str]) -> None:
-        self._environment = {**os.environ, **environment}
+    def __init__(self, environment: dict[str, str | None]) -> None:
+        merged = {**os.environ, **environment}
+        self._environment = {name: value for name, value in merged.items() if value is not None}
         self._process: subprocess.Popen[str] | None = None
         self._log = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")
 
