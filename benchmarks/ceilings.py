@@ -20,7 +20,7 @@ COPY_BYTES = {"cuda": [2**20 * n for n in (2, 8, 32, 128, 512, 2048)], "cpu": [2
 
 # A virtual machine reports the whole host's cache, of which it has a slice; beyond this, filling
 # buffers would take longer than all measurements.
-CPU_WORKING_SET = 2**29
+CPU_WORKING_SET = 2**28
 
 SETTINGS = Settings(least_rounds=5, limit_seconds=0.4)
 

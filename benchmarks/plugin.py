@@ -161,10 +161,16 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def _say(config: pytest.Config, text: str) -> None:
+    """A line of its own on the terminal, now, though pytest captures what tests print."""
     reporter = config.pluginmanager.get_plugin("terminalreporter")
-    if reporter is not None:
+    capture = config.pluginmanager.get_plugin("capturemanager")
+    if reporter is None or capture is None:
+        return
+    with capture.global_and_fixture_disabled():
+        reporter.showfspath = False  # else the file's name stands before each line
         reporter.ensure_newline()
         reporter.write_line(text)
+        reporter.flush()
 
 
 def pytest_report_teststatus(
