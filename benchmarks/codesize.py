@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pygments.lexers import get_lexer_for_filename
-from pygments.token import Comment, String, Text, _TokenType
+from pygments.token import Comment, Operator, String, Text, _TokenType
 
 __all__ = ["ROOT", "CodeSize", "SourceError", "digest", "measure"]
 
@@ -110,22 +110,22 @@ def _tokens(name: str, text: str) -> list[tuple[int, str]]:
     """(line, text) of each token: a word, a number, an operator, a string literal.
 
     Comments, docstrings and white space don't count. A preprocessor line, which Pygments gives
-    as one comment, is split into words. A string literal is one token, whatever its escapes.
+    as one comment, is split into words. A string literal is one token, whatever its escapes, and
+    so is an operator of several signs, which some lexers give sign by sign.
     """
     lexer = get_lexer_for_filename(name.partition(":")[0], stripnl=False)
     tokens: list[tuple[int, str]] = []
     line = 1
-    in_string = False
+    before = Text
     for kind, value in lexer.get_tokens(text):
-        is_string = kind in String and kind not in String.Doc
         if _is_code(kind) and value.strip():
             if kind in Comment.Preproc or kind in Comment.PreprocFile:
                 tokens += [(line, word) for word in value.split() if word != "\\"]
-            elif is_string and in_string:
+            elif any(kind in joined and before in joined for joined in (String, Operator)):
                 tokens[-1] = (tokens[-1][0], tokens[-1][1] + value)
             else:
                 tokens.append((line, value.strip()))
-        in_string = is_string
+        before = Text if kind in String.Doc else kind
         line += value.count("\n")
     return tokens
 
