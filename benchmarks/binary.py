@@ -105,7 +105,8 @@ def _extension() -> dict[str, Figures]:
 
 def _code_bytes(elf: str) -> dict[str, int]:
     """Size of each kernel's .text section, from the section table that cuobjdump prints."""
-    rows = re.findall(r"^\s*\S+\s+\S+\s+(\S+)\s+.*\s\.text\.(\S+)\s*$", elf, re.MULTILINE)
+    row = r"^\s*[0-9a-f]+\s+[0-9a-f]+\s+([0-9a-f]+)\s.*\sPROGBITS\s.*\s\.text\.(\S+)$"
+    rows = re.findall(row, elf, re.MULTILINE)
     return {name: int(size, 16) for size, name in rows}
 
 

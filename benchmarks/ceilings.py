@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from benchmarks.device import Clocks
-from benchmarks.timing import Settings, make_arm, measure
+from benchmarks.timing import GRAPH_CALLS, Settings, make_arm, measure
 from reference.spec import dtype_name
 
-__all__ = ["copy_calls", "measure_ceilings", "set_count"]
+__all__ = ["MOST_SETS", "copy_calls", "measure_ceilings", "set_count"]
 
 # Bytes moved (read plus written) at which the copy is measured.
 COPY_BYTES = {"cuda": [2**20 * n for n in (2, 8, 32, 128, 512, 2048)], "cpu": [2**26, 2**28]}
@@ -22,15 +22,27 @@ COPY_BYTES = {"cuda": [2**20 * n for n in (2, 8, 32, 128, 512, 2048)], "cpu": [2
 # buffers would take longer than all measurements.
 CPU_WORKING_SET = 2**28
 
+# One pass over the sets must fit one CUDA graph.
+MOST_SETS = GRAPH_CALLS
+
 SETTINGS = Settings(least_rounds=5, limit_seconds=0.4)
 
 
 def set_count(set_bytes: int, device: torch.device, cache_bytes: int) -> int:
-    """How many buffer sets make a working set of three times the cache."""
+    """How many buffer sets make a working set of three times the cache.
+
+    Raises ValueError for sets so small that it would take more than MOST_SETS.
+    """
     working_set = 3 * cache_bytes
     if device.type == "cpu":
         working_set = min(working_set, CPU_WORKING_SET)
-    return max(1, -(-working_set // max(set_bytes, 1)))
+    count = max(1, -(-working_set // max(set_bytes, 1)))
+    if count > MOST_SETS:
+        raise ValueError(
+            f"too small to be measured cold: {count} buffer sets of {set_bytes} bytes would be "
+            f"needed to leave the cache, and at most {MOST_SETS} are rotated"
+        )
+    return count
 
 
 def copy_calls(

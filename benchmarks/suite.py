@@ -92,8 +92,12 @@ class Suite:
             run = record.read(path)
             self._ceilings = run.environment["ceilings"]
             self._rows = {record.key(row): row for row in run.rows}
-            self._refuse_other_machine(run.environment)
             self._writer = record.Writer(path)
+            try:
+                self._refuse_other_machine(run.environment)
+            except record.RecordError:
+                self.close()
+                raise
         else:
             worker = self._workers["device"]
             environment = worker.ask({"do": "environment"}, ROW_LIMIT_SECONDS)
@@ -113,7 +117,6 @@ class Suite:
         now = self._workers["device"].ask({"do": "environment"}, ROW_LIMIT_SECONDS)
         for name in ("machine", "versions"):
             if before[name] != now[name]:
-                self.close()
                 raise record.RecordError(
                     f"{self.path}: can't be resumed here: its {name} was {before[name]}, "
                     f"now it is {now[name]}"
@@ -204,7 +207,8 @@ class Suite:
     def close(self) -> None:
         """End the workers. Records are on disk already."""
         for worker in self._workers.values():
-            worker.stop()
+            worker.close()
+        self._writer.close()
         self._scratch.cleanup()
 
 

@@ -56,8 +56,13 @@ class Supervisor:
         value: dict[str, Any] = answer["value"]
         return value
 
+    def close(self) -> None:
+        """End the worker for good."""
+        self.stop()
+        self._log.close()
+
     def stop(self) -> None:
-        """End the worker, with whatever it started."""
+        """End the worker, with whatever it started. The next request starts another."""
         if self._process is None:
             return
         process, self._process = self._process, None

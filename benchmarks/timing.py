@@ -20,7 +20,7 @@ import torch
 
 from benchmarks.device import Clocks
 
-__all__ = ["Arm", "Samples", "Settings", "host_seconds", "make_arm", "measure"]
+__all__ = ["GRAPH_CALLS", "Arm", "Samples", "Settings", "host_seconds", "make_arm", "measure"]
 
 Call = Callable[[], object]
 

@@ -1,0 +1,218 @@
+"""A run: every kind of failure costs its own row and nothing else."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks import device, record, suite
+from benchmarks.implementations import Implementation
+from benchmarks.suite import Item, Suite
+from benchmarks.supervisor import Supervisor, WorkerError
+from benchmarks.timing import Settings
+from reference.ops import OPS
+from reference.spec import Case
+
+SETTINGS = Settings(least_rounds=2, least_seconds=0.0, limit_seconds=0.2)
+
+FAKES = """
+import os, signal, time
+import torch
+
+calls = 0
+
+def right(x, *, out=None):
+    return torch.softmax(x, -1, out=out)
+
+def wrong(x, *, out=None):
+    return torch.zeros_like(x) if out is None else out.zero_()
+
+def wrong_later(x, *, out=None):
+    global calls
+    calls += 1
+    value = torch.softmax(x, -1, out=out)
+    return value.mul_(2) if calls > 6 else value
+
+def raises(x, *, out=None):
+    raise ValueError("no such thing")
+
+def hangs(x, *, out=None):
+    time.sleep(60)
+
+def exits(x, *, out=None):
+    os._exit(3)
+
+def is_killed(x, *, out=None):
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+def prints(x, *, out=None):
+    print("{}")
+    return right(x, out=out)
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "results" / "records.jsonl"
+
+
+@pytest.fixture
+def run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Suite]:
+    """A suite whose worker can also find the fakes: as rows of softmax, tier cuda."""
+    (tmp_path / "fakes.py").write_text(FAKES)
+    # sitecustomize runs in the worker before anything else there.
+    (tmp_path / "sitecustomize.py").write_text(
+        textwrap.dedent(
+            """
+            import sys
+            if sys.argv[0] == "-m":
+                from benchmarks import implementations as i
+                names = [n for n in open(__file__.replace("sitecustomize", "fakes"))
+                         if n.startswith("def ")]
+                i.IMPLEMENTATIONS += tuple(
+                    i.Implementation("softmax", "cuda", n[4:].split("(")[0], "fakes",
+                                     n[4:].split("(")[0], (), "naive") for n in names)
+            """
+        )
+    )
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.getcwd()}")
+    monkeypatch.setattr(suite, "ROW_LIMIT_SECONDS", 60.0)
+    made = Suite(path, resume=False, command="test", settings=SETTINGS)
+    monkeypatch.setattr(suite, "ROW_LIMIT_SECONDS", 20.0)
+    yield made
+    made.close()
+
+
+# Large enough that a working set of three caches is a few buffer sets.
+CASE = Case((4096, 1024), torch.float32)
+
+
+def fake(name: str) -> Item:
+    row = Implementation("softmax", "cuda", name, "fakes", name, (), "naive")
+    return Item(OPS["softmax"], CASE, row, "cold", "device")
+
+
+def test_each_failure_costs_its_own_row(run: Suite, path: Path) -> None:
+    expected = {
+        "right": ("ok", ""),
+        "wrong": ("wrong", "above the limit"),
+        "raises": ("error", "ValueError: no such thing"),
+        "exits": ("error", "the process ended with exit code 3"),
+        "is_killed": ("error", "the process ended by SIGSEGV"),
+        "hangs": ("error", "no answer within 20 s"),
+        "wrong_later": ("wrong", "after timing, with new inputs in place"),
+        "prints": ("ok", ""),
+    }
+    for name, (status, reason) in expected.items():
+        row = run.measure(fake(name))
+        assert row["status"] == status, row["reason"]
+        assert reason in row["reason"]
+        assert bool(row["seconds"]) == (status == "ok")
+        # On disk before the next row is measured.
+        assert record.read(path).rows[-1]["variant"] == name
+    # Whatever came before it, a right row is measured as ever.
+    assert run.measure(fake("prints"))["status"] == "ok"
+
+
+def test_a_right_row_has_all_its_figures(run: Suite) -> None:
+    row = run.measure(fake("right"))
+    assert len(row["seconds"]) == len(row["paired"]["library/eager"]) >= 4
+    assert len(row["paired"]["ceiling/copy"]) == len(row["seconds"])
+    assert 0 < row["max_error"] <= row["error_limit"]
+    assert row["host_seconds"] > 0
+    assert row["first_call_seconds"] > 0
+
+
+def test_resuming_measures_what_is_missing_or_failed(run: Suite, path: Path) -> None:
+    run.measure(fake("right"))
+    run.measure(fake("raises"))
+    run.close()
+    before = path.read_text(encoding="utf-8")
+    again = Suite(path, resume=True, command="test", settings=SETTINGS)
+    assert again.measure(fake("right"))["status"] == "ok"
+    assert path.read_text(encoding="utf-8") == before
+    again.measure(fake("raises"))
+    assert path.read_text(encoding="utf-8") != before
+    assert len(record.read(path).rows) == 2
+    again.close()
+
+
+def test_starting_anew_keeps_the_old_records_aside(run: Suite, path: Path) -> None:
+    run.measure(fake("right"))
+    run.close()
+    old = path.read_bytes()
+    Suite(path, resume=False, command="test", settings=SETTINGS).close()
+    kept = [other for other in path.parent.iterdir() if other != path]
+    assert [other.read_bytes() for other in kept] == [old]
+
+
+def test_another_machine_s_records_are_not_resumed(run: Suite, path: Path) -> None:
+    run.close()
+    text = path.read_text(encoding="utf-8").replace('"device": "', '"device": "not ')
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(record.RecordError, match="can't be resumed here: its machine was"):
+        Suite(path, resume=True, command="test", settings=SETTINGS)
+
+
+def test_an_unmet_need_is_a_skipped_row_with_the_remedy(run: Suite) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU, which is the need that is asked for")
+    row = Implementation("softmax", "cuda", "naive", "x", "x", (), "naive", needs=("gpu",))
+    item = Item(OPS["softmax"], CASE, row, "cold", "device")
+    measured = run.measure(item)
+    assert measured["status"] == "skipped"
+    assert measured["reason"] == "needs a CUDA device, and there is none"
+
+
+def test_a_missing_package_is_unmet_and_a_broken_one_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "pip install" in device._unimportable("no_such_package", "pip install it")
+    (tmp_path / "broken_package.py").write_text("raise ImportError('half installed')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert device._unimportable("broken_package", "") == ""
+
+
+def test_the_worker_goes_when_its_parent_is_killed() -> None:
+    code = textwrap.dedent(
+        """
+        import sys, time
+        from benchmarks.supervisor import Supervisor
+        worker = Supervisor({})
+        worker.ask({"do": "environment"}, 60)
+        print(worker._process.pid, flush=True)
+        time.sleep(60)
+        """
+    )
+    import subprocess
+
+    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    pid = int(parent.stdout.readline())
+    parent.send_signal(signal.SIGKILL)
+    parent.wait()
+    parent.stdout.close()
+    deadline = time.monotonic() + 20
+    while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
+        # A zombie has ended too; nobody may be there to collect it.
+        if "State:\tZ" in Path(f"/proc/{pid}/status").read_text():
+            break
+        time.sleep(0.1)
+    else:
+        assert not Path(f"/proc/{pid}").exists()
+
+
+def test_a_request_that_makes_no_sense_is_an_answer() -> None:
+    worker = Supervisor({})
+    with pytest.raises(WorkerError, match="do must be environment, ceilings or row, got 'dance'"):
+        worker.ask({"do": "dance"}, 60)
+    assert worker.ask({"do": "environment"}, 60)["machine"]["name"]
+    worker.close()

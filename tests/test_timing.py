@@ -1,0 +1,147 @@
+"""The clock, on arms whose times are known."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+
+import pytest
+import torch
+
+from benchmarks.ceilings import CPU_WORKING_SET, copy_calls, set_count
+from benchmarks.device import Clocks
+from benchmarks.timing import Settings, host_seconds, make_arm, measure
+
+CPU = torch.device("cpu")
+
+
+class Scripted:
+    """An arm that reads its samples off a list, for ever, and notes when it was asked."""
+
+    def __init__(self, name: str, samples: list[float], log: list[str]) -> None:
+        self.outputs: list[object] = []
+        self._name = name
+        self._samples = itertools.cycle(samples)
+        self._log = log
+
+    def sample(self) -> float:
+        self._log.append(self._name)
+        return next(self._samples)
+
+    def run(self) -> None:
+        pass
+
+
+QUICK = Settings(least_rounds=4, least_seconds=0.0, limit_seconds=5.0)
+
+
+def test_rounds_are_palindromes() -> None:
+    log: list[str] = []
+    arms = {name: Scripted(name, [1.0], log) for name in "ABC"}
+    samples = measure(arms, QUICK, Clocks())
+    assert "".join(log) == "ABCCBA" * 4
+    assert samples.stop == "noise"
+    assert samples.seconds == {name: [1.0] * 8 for name in "ABC"}
+
+
+def test_samples_stay_in_time_order() -> None:
+    values = [float(n) for n in range(1, 9)]
+    samples = measure({"A": Scripted("A", values, [])}, QUICK, Clocks())
+    assert samples.seconds["A"][:8] == values
+
+
+def test_noise_goes_on_until_the_limit_and_says_so() -> None:
+    arms = {"A": Scripted("A", [1.0, 1.0, 2.0, 2.0], []), "B": Scripted("B", [1.0], [])}
+    settings = Settings(least_rounds=4, least_seconds=0.0, limit_seconds=0.05)
+    samples = measure(arms, settings, Clocks())
+    assert samples.stop == "time limit"
+    assert len(samples.seconds["A"]) > 8
+
+
+def test_drift_that_both_arms_share_is_not_noise() -> None:
+    drifting = [1.0 + n / 100 for n in range(1000) for _ in range(2)]
+    arms = {name: Scripted(name, drifting, []) for name in "AB"}
+    assert measure(arms, QUICK, Clocks()).stop == "noise"
+
+
+def test_even_the_slowest_arm_gets_three_rounds() -> None:
+    arms = {"A": Scripted("A", [1.0, 9.0, 5.0], [])}
+    settings = Settings(least_rounds=4, least_seconds=0.0, limit_seconds=1e-9)
+    assert len(measure(arms, settings, Clocks()).seconds["A"]) == 6
+
+
+@pytest.mark.parametrize("reading", [0.0, -1.0, math.nan, math.inf])
+def test_a_broken_clock_is_an_error(reading: float) -> None:
+    with pytest.raises(ValueError, match=r"the clock read .* s for A"):
+        measure({"A": Scripted("A", [reading], [])}, QUICK, Clocks())
+
+
+def test_settings_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(ValueError, match="limit_seconds must be positive, got 0"):
+        Settings(limit_seconds=0)
+
+
+def test_time_grows_with_the_work() -> None:
+    """Twenty times the sleep, more than ten times the time."""
+    short, long = (
+        make_arm([lambda s=s: time.sleep(s)], CPU, "graph", 0.01).sample() for s in (2e-4, 4e-3)
+    )
+    assert long > 10 * short
+
+
+def test_host_time_of_a_sleep_is_the_sleep() -> None:
+    host, stream = host_seconds(lambda: time.sleep(1e-3), CPU, 1e-3)
+    assert 1e-3 <= host <= stream < 1e-2
+
+
+def test_a_working_set_is_three_caches() -> None:
+    gpu = torch.device("cuda")
+    assert set_count(60 * 2**20, gpu, 60 * 2**20) == 3
+    assert set_count(2**20, gpu, 60 * 2**20) == 180
+    assert set_count(2**40, gpu, 60 * 2**20) == 1
+    assert set_count(2**20, CPU, 2**40) == CPU_WORKING_SET // 2**20
+    with pytest.raises(ValueError, match="too small to be measured cold"):
+        set_count(2**10, gpu, 60 * 2**20)
+
+
+def test_the_copy_moves_as_many_bytes_as_asked() -> None:
+    calls = copy_calls(2**20, CPU, 2**20)
+    assert len(calls) == 3
+    results = [call() for call in calls]
+    assert all(isinstance(r, torch.Tensor) and 2 * r.nbytes == 2**20 for r in results)
+
+
+@pytest.mark.gpu
+def test_a_graph_s_time_grows_with_the_work_and_follows_its_inputs() -> None:
+    device = torch.device("cuda")
+    x = torch.randn(2**24, device=device)
+    out = torch.empty_like(x)
+
+    def many() -> torch.Tensor:
+        for _ in range(20):
+            torch.exp(x, out=out)
+        return out
+
+    once = make_arm([lambda: torch.exp(x, out=out)], device, "graph", 0.01)
+    twenty = make_arm([many], device, "graph", 0.01)
+    assert 15 < twenty.sample() / once.sample() < 25
+    x.fill_(0.0)
+    once.run()
+    assert torch.equal(out, torch.ones_like(out))
+
+
+@pytest.mark.gpu
+def test_work_on_another_stream_can_not_hide_from_the_clock() -> None:
+    """Inside a capture it must be joined, or capturing fails; either way there is no short time."""
+    device = torch.device("cuda")
+    x = torch.randn(2**24, device=device)
+    side = torch.cuda.Stream()
+
+    def hides() -> torch.Tensor:
+        with torch.cuda.stream(side):
+            return x.exp()
+
+    with pytest.raises(RuntimeError):
+        make_arm([hides], device, "graph", 0.01).sample()
+    torch.cuda.synchronize()

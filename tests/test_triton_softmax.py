@@ -1,0 +1,252 @@
+"""The Triton softmax: every row length, every layout, and values that break naive kernels."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+from triton_spy import spy_on
+
+from benchmarks.check import error_of, verify
+from reference.ops import OPS
+from reference.spec import Case
+from triton_impl import softmax as tier
+
+OP = OPS["softmax"]
+INF, NAN = math.inf, math.nan
+FUNCTIONS = (tier.softmax, tier.sketch)
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+
+# One rounding of the result, and what float32 arithmetic adds to it.
+ROUNDING = {torch.float32: 2e-6, torch.float16: 1.05 * 2**-11, torch.bfloat16: 1.05 * 2**-8}
+
+# In the interpreter numpy warns of NaN and overflow that these rows rightly meet on their way.
+numpy_warns = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+
+
+def check(function, x: Tensor) -> Tensor:
+    """Judge function(x) by the float64 oracle and return it."""
+    got = function(x)
+    assert got.shape == x.shape
+    assert got.dtype == x.dtype
+    expected = OP.oracle(x)
+    error = error_of(got, expected, OP.error_scale(expected, x))
+    assert error is not None, "NaN or inf where the oracle has none, or the reverse"
+    assert error <= ROUNDING[x.dtype]
+    return got
+
+
+@pytest.mark.parametrize("case", OP.test_cases, ids=lambda case: case.name)
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_gate(function, case: Case, device: torch.device) -> None:
+    verdict = verify(OP, case, function, device)
+    assert verdict.ok, verdict.reason
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("n_cols", "num_warps"),
+    [(1, 1), (3, 1), (2048, 1), (2049, 4), (4096, 4), (4097, 8), (8193, 16), (16384, 16)],
+)
+def test_rows_up_to_16384_are_read_once(
+    monkeypatch, device, dtype: torch.dtype, n_cols: int, num_warps: int
+) -> None:
+    spy = spy_on(monkeypatch, tier, "softmax_rows_kernel")
+    check(tier.softmax, torch.randn(3, n_cols, device=device).to(dtype))
+    assert [options["num_warps"] for *_, options in spy.launches] == [num_warps]
+
+
+def test_only_float32_rows_of_32768_are_read_once(monkeypatch, device) -> None:
+    rows = spy_on(monkeypatch, tier, "softmax_rows_kernel")
+    online = spy_on(monkeypatch, tier, "softmax_online_kernel")
+    check(tier.softmax, torch.randn(2, 32768, device=device))
+    assert (len(rows.launches), len(online.launches)) == (1, 0)
+    check(tier.softmax, torch.randn(2, 32768, device=device).half())
+    check(tier.softmax, torch.randn(2, 32769, device=device))
+    assert (len(rows.launches), len(online.launches)) == (1, 2)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n_cols", [32776, 65536, 131072])
+def test_long_rows_each_by_one_program(
+    monkeypatch, device, dtype: torch.dtype, n_cols: int
+) -> None:
+    monkeypatch.setattr(tier, "processors", lambda x: 2)
+    spy = spy_on(monkeypatch, tier, "softmax_online_kernel")
+    check(tier.softmax, torch.randn(2, n_cols, device=device).to(dtype))
+    ((grid, arguments, options),) = spy.launches
+    assert options["num_warps"] == (16 if n_cols * dtype.itemsize <= 2**17 else 32)
+    assert grid == (2, 1)
+    assert arguments["n_shares"] == 1
+
+
+@pytest.mark.parametrize("n_rows", [1, 3])
+def test_few_long_rows_are_shared_out(monkeypatch, device, n_rows: int) -> None:
+    spy = spy_on(monkeypatch, tier, "softmax_online_kernel")
+    x = torch.randn(n_rows, 131072 + 5, device=device).bfloat16()
+    out = torch.full_like(x, NAN)
+    assert tier.softmax(x, out=out) is out
+    torch.testing.assert_close(out.double(), OP.oracle(x), rtol=1.05 * 2**-8, atol=0)
+    ((grid, _, _),) = spy.launches
+    assert grid == (n_rows, 5)
+
+
+def test_more_shares_than_tiles_write_each_tile_once(monkeypatch, device) -> None:
+    # Shares are rounded up, so that of 7 programs for 9 tiles the last ones have none.
+    monkeypatch.setattr(tier, "processors", lambda x: 7)
+    x = torch.randn(1, 8 * 32768 + 1, device=device).half()
+    check(tier.softmax, x)
+
+
+def test_short_rows_share_a_program(monkeypatch, device) -> None:
+    spy = spy_on(monkeypatch, tier, "softmax_rows_kernel")
+    check(tier.softmax, torch.randn(33, 128, device=device))
+    ((grid, arguments, _),) = spy.launches
+    assert arguments["BLOCK_ROWS"] == 16
+    assert grid == (3,)
+
+
+@numpy_warns
+@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("n", [3, 1025, 65537])
+def test_a_row_of_minus_inf_is_nan_and_stays_alone(function, n: int, device) -> None:
+    ramp = torch.arange(n, dtype=torch.float32).remainder(11)
+    last = torch.full((n,), -INF)
+    last[-1] = 5
+    x = torch.stack([torch.full((n,), -INF), ramp, last]).to(device)
+    got = check(function, x)
+    assert got[0].isnan().all()
+    assert got[2, -1] == 1
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("n", [33, 2049, 65537, 131072])
+@pytest.mark.parametrize("at", [-2, "middle"])
+def test_tiles_of_minus_inf_before_the_first_number(function, n: int, at, device) -> None:
+    x = torch.full((2, n), -INF)
+    first = n // 2 if at == "middle" else n - 2
+    x[:, first], x[:, first + 1] = 0.0, 1.0
+    got = check(function, x.to(device))
+    assert got[0, first].item() == pytest.approx(0.26894142, rel=1e-6)
+
+
+@numpy_warns
+@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [[0, NAN, 1], [0, 0, 0]],
+        [[NAN, -INF]],
+        [[0, INF, -INF]],
+        [[INF, INF]],
+        [[NAN, NAN], [1, 1]],
+    ],
+)
+def test_nan_and_inf_fill_their_own_row(function, rows: list[list[float]], device) -> None:
+    for dtype in DTYPES:
+        x = torch.tensor(rows, device=device).to(dtype)
+        assert torch.equal(check(function, x).isnan(), torch.softmax(x, -1).isnan())
+
+
+@numpy_warns
+@pytest.mark.parametrize("value", [NAN, INF])
+@pytest.mark.parametrize("at", [0, 40000, 65536])
+def test_one_odd_value_in_any_tile_of_a_long_row(value: float, at: int, device) -> None:
+    x = torch.randn(2, 65537, device=device).bfloat16()
+    x[0, at] = value
+    got = check(tier.softmax, x)
+    assert got[0].isnan().all()
+    assert not got[1].isnan().any()
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize(("shape", "value"), [((4, 3), -200.0), ((4, 3), -5.0), ((4, 1025), -5.0)])
+def test_padding_is_neutral_for_negative_rows(function, shape, value: float, device) -> None:
+    got = check(function, torch.full(shape, value, device=device))
+    torch.testing.assert_close(got.sum(-1).cpu(), torch.ones(4))
+
+
+@numpy_warns
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_large_common_offsets(function, device) -> None:
+    for values in (
+        torch.tensor([0.0, 1, 2]) - 1e7,
+        torch.tensor([1e38, 1e38, 0.0]),
+        torch.full((1025,), 16777216.0),
+        torch.full((40000,), 3e38),
+    ):
+        check(function, values.to(device))
+    # Where a factor folded into the subtraction would have lost the difference.
+    check(function, torch.tensor([2.0**20, 2.0**20 + 2**13], device=device).bfloat16())
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_float16_spans_wider_than_float16(function, device) -> None:
+    wide = torch.tensor([[65504.0, -65504.0]], device=device).half()
+    assert check(function, wide).tolist() == [[1.0, 0.0]]
+    for x in (torch.zeros(1, 70000), torch.full((1, 4096), -65504.0)):
+        got = function(x.half().to(device))
+        assert torch.equal(got.cpu(), torch.full_like(x, 1 / x.shape[1]).half())
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_every_layout(function, device) -> None:
+    x = torch.randn(64, 48, device=device)
+    flat = torch.randn(1025, device=device).bfloat16()
+    for view in (
+        x.t(),
+        x[:, ::2],
+        x[5:20, 3:40],
+        torch.randn(1, 8, device=device).expand(5, 8),
+        torch.randn(2, 3, 4, 5, device=device).to(memory_format=torch.channels_last),
+        torch.empty_strided((1, 8), (2**40, 1), device=device).copy_(x[:1, :8]),
+        flat[1:].view(4, 256),
+        flat[1:],
+        x[0],
+    ):
+        check(function, view)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_rows_further_apart_than_32_bits_reach(function, device) -> None:
+    if device.type == "cuda" and torch.cuda.mem_get_info()[0] < 2**33:
+        pytest.skip("needs 8 GB of free GPU memory")
+    # Pages that nobody touches cost no memory on the CPU.
+    far = torch.empty(2 * 1_200_000_000 + 8, dtype=torch.float16, device=device)
+    x = far.as_strided((3, 8), (1_200_000_000, 1))
+    x.copy_(torch.arange(24.0).view(3, 8))
+    check(function, x)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("shape", [(0,), (0, 5), (5, 0), (2, 0, 3)])
+def test_empty(function, shape: tuple[int, ...], device) -> None:
+    got = function(torch.empty(shape, device=device))
+    assert got.shape == shape
+    check(function, torch.ones(2, 2, device=device))
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_out_of_any_layout_is_filled_and_returned(function, dtype: torch.dtype, device) -> None:
+    x = torch.randn(5, 7, device=device).to(dtype)
+    expected = function(x)
+    for out in (torch.empty_like(x), torch.empty(7, 5, dtype=dtype, device=device).t()):
+        assert function(x, out=out.fill_(NAN)) is out
+        assert torch.equal(out, expected)
+
+
+def test_two_calls_give_two_tensors(device) -> None:
+    x = torch.randn(5, 7, device=device)
+    first = tier.softmax(x)
+    kept = first.clone()
+    second = tier.softmax(-x)
+    assert first.data_ptr() != second.data_ptr()
+    assert torch.equal(first, kept)
+
+
+def test_the_sketch_says_where_it_ends(device) -> None:
+    with pytest.raises(ValueError, match="at most 1048576 columns, the largest Triton tile"):
+        tier.sketch(torch.empty(1, 2**20 + 1, device=device))
