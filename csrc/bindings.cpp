@@ -1,0 +1,82 @@
+// The Python module cuda_impl._C: one function per op and variant.
+//
+// Tensors come contiguous, beside the numbers of a plan that cuda_impl/<op>.py made;
+// what a user may pass is checked there, by reference.contract. The checks here are the last line:
+// nothing that would read or write out of bounds gets to a launch.
+#include "bindings.h"
+
+#include "launchers.h"
+
+namespace {
+
+void softmax_naive_binding(const at::Tensor& x, const at::Tensor& out, int threads) {
+  check_first("x", x);
+  check_dimensions("x", x, 2);
+  check_beside("out", out, x, x.sizes());
+  if (x.numel() == 0) return;
+  const Scope scope(x);
+  check_launch("softmax_naive", softmax_naive(x.const_data_ptr(), out.mutable_data_ptr(), x.size(0),
+                                              x.size(1), dtype_of(x), threads, scope.stream));
+}
+
+void softmax_registers_binding(const at::Tensor& x, const at::Tensor& out, int threads,
+                               int elements, int cluster, bool whole) {
+  check_first("x", x);
+  check_dimensions("x", x, 2);
+  check_beside("out", out, x, x.sizes());
+  if (whole) check_packs({x, out}, x.size(1));
+  if (x.numel() == 0) return;
+  const Scope scope(x);
+  if (cluster > 1) check_capability("clusters of blocks", 9);
+  check_launch("softmax_registers",
+               softmax_registers(x.const_data_ptr(), out.mutable_data_ptr(), x.size(0), x.size(1),
+                                 dtype_of(x), threads, elements, cluster, whole, scope.stream));
+}
+
+using ChainNaive = decltype(chain_naive);
+using ChainPacked = decltype(chain_packed);
+
+void check_chain(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& bias,
+                 const at::Tensor& out) {
+  check_first("x", x);
+  check_beside("residual", residual, x, x.sizes());
+  check_beside("bias", bias, x, x.sizes().slice(x.dim() - 1));
+  check_beside("out", out, x, x.sizes());
+}
+
+template <ChainNaive kLaunch>
+void chain_naive_binding(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& bias,
+                         const at::Tensor& out, int threads) {
+  check_chain(x, residual, bias, out);
+  if (x.numel() == 0) return;
+  const Scope scope(x);
+  check_launch("naive chain", kLaunch(x.const_data_ptr(), residual.const_data_ptr(),
+                                      bias.const_data_ptr(), out.mutable_data_ptr(), x.numel(),
+                                      bias.numel(), dtype_of(x), threads, scope.stream));
+}
+
+template <ChainPacked kLaunch>
+void chain_packed_binding(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& bias,
+                          const at::Tensor& out, int threads, int packs, bool vector,
+                          bool bias_packs, uint64_t reciprocal, int64_t stride) {
+  check_chain(x, residual, bias, out);
+  if (vector) check_packs({x, residual, out}, 0);
+  if (bias_packs) check_packs({bias}, bias.numel());
+  if (x.numel() == 0) return;
+  const Scope scope(x);
+  check_launch("packed chain",
+               kLaunch(x.const_data_ptr(), residual.const_data_ptr(), bias.const_data_ptr(),
+                       out.mutable_data_ptr(), x.numel(), bias.numel(), dtype_of(x), threads, packs,
+                       vector, bias_packs, reciprocal, stride, scope.stream));
+}
+
+}  // namespace
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
+  module.def("softmax_naive", &softmax_naive_binding);
+  module.def("softmax_registers", &softmax_registers_binding);
+  module.def("chain_naive", &chain_naive_binding<chain_naive>);
+  module.def("chain_packed", &chain_packed_binding<chain_packed>);
+  module.def("chain_sfu_naive", &chain_naive_binding<chain_sfu_naive>);
+  module.def("chain_sfu_packed", &chain_packed_binding<chain_sfu_packed>);
+}

@@ -1,0 +1,38 @@
+#include "kernels/chain_packed.cuh"
+#include "launchers.h"
+
+namespace {
+
+template <typename T, int kThreads, int kPacks, bool kVector, bool kBiasPacks>
+cudaError_t launch(const void* x, const void* residual, const void* bias, void* out, int64_t count,
+                   int64_t cols, uint64_t reciprocal, int64_t stride, cudaStream_t stream) {
+  constexpr int kTile = kThreads * kPacks * Pack<T>::kSize;
+  const dim3 grid = grid_of((count + kTile - 1) / kTile);
+  chain_packed_kernel<T, kThreads, kPacks, kVector, kBiasPacks><<<grid, kThreads, 0, stream>>>(
+      static_cast<const T*>(x), static_cast<const T*>(residual), static_cast<const T*>(bias),
+      static_cast<T*>(out), count, cols, reciprocal, stride);
+  return cudaGetLastError();
+}
+
+}  // namespace
+
+cudaError_t chain_packed(const void* x, const void* residual, const void* bias, void* out,
+                         int64_t count, int64_t cols, DType dtype, int threads, int packs,
+                         bool vector, bool bias_packs, uint64_t reciprocal, int64_t stride,
+                         cudaStream_t stream) {
+  if (bias_packs && !vector) return kNoInstance;
+  return with_dtype(dtype, [&](auto tag) {
+    using T = typename decltype(tag)::Type;
+    return with_one_of<256>(threads, [&](auto kThreads) {
+      return with_one_of<2>(packs, [&](auto kPacks) {
+        return with_bool(vector, [&](auto kVector) {
+          return with_bool(bias_packs, [&](auto kBiasPacks) {
+            return launch < T, kThreads, kPacks, kVector,
+                   kVector && kBiasPacks >
+                                  (x, residual, bias, out, count, cols, reciprocal, stride, stream);
+          });
+        });
+      });
+    });
+  });
+}

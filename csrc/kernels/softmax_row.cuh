@@ -1,0 +1,106 @@
+// A row of any length and alignment seen as 16-byte packs, and the sums that threads combine.
+#pragma once
+
+#include "packs.cuh"
+#include "special_functions.cuh"
+
+// A row counted from the 16-byte boundary at or before its first element, so that every pack but
+// the first and the last is whole and can move in one access, wherever the row starts.
+//
+// kWhole: rows of x and out start at such boundaries and end at them, so that all packs are whole.
+template <typename T, typename Index, bool kWhole>
+struct Row {
+  static constexpr int kSize = Pack<T>::kSize;
+  const T* start;  // elements before `first` belong to somebody else
+  Index first;     // the row's elements are start[first] ... start[last - 1]
+  Index last;
+
+  __device__ __forceinline__ Row(const T* row, Index cols) {
+    const auto address = reinterpret_cast<unsigned long long>(row);
+    first = kWhole ? 0 : static_cast<Index>(address % 16 / sizeof(T));
+    last = first + cols;
+    start = row - first;
+  }
+
+  __device__ __forceinline__ bool has(Index element) const {
+    return element >= first && element < last;
+  }
+
+  __device__ __forceinline__ bool whole(Index pack) const {
+    if constexpr (kWhole) return pack * kSize < last;
+    return pack * kSize >= first && (pack + 1) * kSize <= last;
+  }
+
+  // -inf where the pack reaches past the row: it weighs nothing in max and sum.
+  __device__ __forceinline__ Pack<T> load(Index pack) const {
+    const auto nothing = from_float<T>(-kInfinity);
+    if (whole(pack)) return load_once(start + pack * kSize);
+    if constexpr (kWhole) return gather<T>([&](int) { return nothing; });
+    return gather<T>([&](int i) {
+      const Index element = pack * kSize + i;
+      return has(element) ? start[element] : nothing;
+    });
+  }
+
+  // `out` is counted as `start` is. It is whole where the row is whole, if it is aligned too.
+  __device__ __forceinline__ void store(T* __restrict__ out, Index pack,
+                                        const float (&values)[kSize]) const {
+    const bool aligned = kWhole || reinterpret_cast<unsigned long long>(out) % 16 == 0;
+    if (whole(pack) && aligned) {
+      store_once(out + pack * kSize, pack_floats<T>(values));
+    } else if constexpr (!kWhole) {
+#pragma unroll
+      for (int i = 0; i < kSize; ++i) {
+        const Index element = pack * kSize + i;
+        if (has(element)) out[element] = from_float<T>(values[i]);
+      }
+    }
+  }
+};
+
+// What some elements contribute to a row: their maximum and sum of exp(x - max).
+// No elements, or only -inf: {-inf, 0}.
+struct Partial {
+  float max;
+  float sum;
+};
+
+// exp(x - max). The difference is taken before the scaling by log2(e): one multiply-add instead
+// of the two would lose all precision beside a large common offset. Against a maximum of -inf
+// every x is -inf, and weighs 0 rather than NaN.
+__device__ __forceinline__ float exp_below(float x, float max) {
+  return exp2_approx((x - (max == -kInfinity ? 0.0f : max)) * kLog2e);
+}
+
+__device__ __forceinline__ Partial combine(const Partial& a, const Partial& b) {
+  const float max = fmaxf(a.max, b.max);
+  return {max, a.sum * exp_below(a.max, max) + b.sum * exp_below(b.max, max)};
+}
+
+// All-reduce over groups of kWidth lanes, a power of two. Every lane of the warp takes part.
+// A NaN that fmaxf drops is in the sum already.
+template <int kWidth>
+__device__ __forceinline__ Partial combine_lanes(Partial mine) {
+  float max = mine.max;
+#pragma unroll
+  for (int lanes = kWidth / 2; lanes > 0; lanes /= 2) {
+    max = fmaxf(max, __shfl_xor_sync(0xffffffff, max, lanes));
+  }
+  float sum = mine.sum * exp_below(mine.max, max);
+#pragma unroll
+  for (int lanes = kWidth / 2; lanes > 0; lanes /= 2) {
+    sum += __shfl_xor_sync(0xffffffff, sum, lanes);
+  }
+  return {max, sum};
+}
+
+// Every warp reduces all kCount partials for itself, so that one barrier before is enough.
+template <int kCount>
+__device__ __forceinline__ Partial combine_shared(const Partial* partials) {  // [kCount]
+  constexpr int kWidth = kCount < 32 ? kCount : 32;
+  const int lane = threadIdx.x % 32;
+  Partial mine = partials[lane % kWidth];
+#pragma unroll
+  for (int i = 32; i < kCount; i += 32) mine = combine(mine, partials[i + lane]);
+  return combine_lanes<kWidth>(mine);
+}

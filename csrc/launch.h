@@ -1,0 +1,61 @@
+// What every launcher shares: the dtype switch, the grid, the choice of a compiled instance.
+//
+// No torch header here or in any .cu: a source compiles in seconds, and a kernel edited alone
+// rebuilds alone.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <type_traits>
+
+// What a launcher returns for template arguments that no compiled instance has. The CUDA runtime
+// itself stopped returning this value long ago.
+constexpr cudaError_t kNoInstance = cudaErrorNotYetImplemented;
+
+enum class DType { kFloat32, kFloat16, kBFloat16 };
+
+template <typename T>
+struct TypeTag {
+  using Type = T;
+};
+
+// Calls launch(TypeTag<T>{}) for the T of `dtype`, for instance
+//   return with_dtype(dtype, [&](auto tag) { using T = typename decltype(tag)::Type; ... });
+template <typename Launch>
+cudaError_t with_dtype(DType dtype, Launch launch) {
+  switch (dtype) {
+    case DType::kFloat32:
+      return launch(TypeTag<float>{});
+    case DType::kFloat16:
+      return launch(TypeTag<__half>{});
+    case DType::kBFloat16:
+      return launch(TypeTag<__nv_bfloat16>{});
+  }
+  return kNoInstance;
+}
+
+// Calls launch(std::integral_constant<int, c>{}) for the c of kChoices that equals `value`, so that
+// an argument becomes a template argument. None equals it: kNoInstance.
+template <int... kChoices, typename Launch>
+cudaError_t with_one_of(int value, Launch launch) {
+  cudaError_t status = kNoInstance;
+  ((value == kChoices && (status = launch(std::integral_constant<int, kChoices>{}), true)) || ...);
+  return status;
+}
+
+// The same for a bool.
+template <typename Launch>
+cudaError_t with_bool(bool value, Launch launch) {
+  return value ? launch(std::true_type{}) : launch(std::false_type{});
+}
+
+// A grid of at least `blocks` blocks, counted by `block_number()` in csrc/kernels/packs.cuh.
+// One dimension as far as it goes, then rows of 2^30.
+inline dim3 grid_of(int64_t blocks) {
+  constexpr int64_t kWidth = int64_t{1} << 30;
+  if (blocks < kWidth) return dim3(static_cast<unsigned>(blocks));
+  return dim3(kWidth, static_cast<unsigned>((blocks + kWidth - 1) / kWidth));
+}

@@ -1,0 +1,13 @@
+#include "kernels/softmax_naive.cuh"
+#include "launchers.h"
+
+cudaError_t softmax_naive(const void* x, void* out, int64_t rows, int64_t cols, DType dtype,
+                          int threads, cudaStream_t stream) {
+  return with_dtype(dtype, [&](auto tag) {
+    using T = typename decltype(tag)::Type;
+    const dim3 grid = grid_of((rows + threads - 1) / threads);
+    softmax_naive_kernel<T>
+        <<<grid, threads, 0, stream>>>(static_cast<const T*>(x), static_cast<T*>(out), rows, cols);
+    return cudaGetLastError();
+  });
+}

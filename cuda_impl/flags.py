@@ -1,0 +1,46 @@
+"""Compiler flags for both compilers, nvcc and NVRTC, so that both make the same arithmetic.
+
+Read by setup.py and by rawmodule.py. Importing it imports nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+__all__ = ["ARITHMETIC", "DEFAULT_ARCHITECTURES", "NVCC", "architectures", "nvrtc_arch"]
+
+# CuPy always appends -ftz=true, so nvcc gets it too: results under 2^-126 are 0 in both. The rest
+# are both compilers' defaults, written down because the bit-for-bit test rests on them.
+ARITHMETIC = ("--ftz=true", "--prec-div=true", "--prec-sqrt=true", "--fmad=true")
+
+NVCC = ("-O3", *ARITHMETIC)
+
+# Where there is no GPU to ask: the oldest architecture whose instructions the sources use, the one
+# that wgmma needs by name, and PTX that later ones can compile for themselves.
+DEFAULT_ARCHITECTURES = ("8.0", "9.0a", "10.0+PTX")
+
+
+def architectures(
+    environment: Mapping[str, str], capability: tuple[int, int] | None
+) -> tuple[str, ...]:
+    """What to compile for, in the notation of TORCH_CUDA_ARCH_LIST.
+
+    environment: its TORCH_CUDA_ARCH_LIST decides, if set and not empty
+    capability: else the visible GPU's; None without one
+    """
+    listed = environment.get("TORCH_CUDA_ARCH_LIST", "").replace(";", " ").split()
+    if listed:
+        return tuple(listed)
+    if capability is None:
+        return DEFAULT_ARCHITECTURES
+    return (_by_name(*capability),)
+
+
+def nvrtc_arch(capability: tuple[int, int]) -> str:
+    """(9, 0) -> "-arch=sm_90a"."""
+    return f"-arch=sm_{_by_name(*capability).replace('.', '')}"
+
+
+def _by_name(major: int, minor: int) -> str:
+    # wgmma and setmaxnreg exist in sm_90a, not in sm_90.
+    return f"{major}.{minor}" + ("a" if (major, minor) == (9, 0) else "")

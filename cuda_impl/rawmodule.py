@@ -1,0 +1,120 @@
+"""Kernels of csrc/kernels/ through cupy.RawModule: compiled by NVRTC at the first call."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cuda_impl import flags, toolkit
+
+__all__ = ["CTYPES", "grid_of", "launch", "loaded_functions", "nvrtc_options", "source_of"]
+
+KERNELS = Path(__file__).resolve().parent.parent / "csrc" / "kernels"
+
+# What a dtype is called in a name expression.
+CTYPES = {torch.float32: "float", torch.float16: "__half", torch.bfloat16: "__nv_bfloat16"}
+
+_loaded: dict[tuple[int, str], Any] = {}
+
+
+def launch(
+    x: Tensor,
+    header: str,
+    expression: str,
+    grid: tuple[int, int],
+    block: int,
+    arguments: Sequence[Any],
+    shared_bytes: int = 0,
+) -> None:
+    """Launch a kernel on the device of x, on torch's current stream there.
+
+    header: its file in csrc/kernels/; expression: its C++ name with template arguments
+    arguments: a data_ptr() for a pointer, numpy.int32 or numpy.int64 for a number: CuPy passes
+        what it gets, without a look at the declaration
+    """
+    if x.device.index != torch.cuda.current_device():
+        with torch.cuda.device(x.device):
+            return launch(x, header, expression, grid, block, arguments, shared_bytes)
+    function = _loaded.get((x.device.index, expression))
+    if function is None:
+        function = _load(x.device.index, header, expression, shared_bytes)
+    stream = _stream(torch.cuda.current_stream(x.device).cuda_stream)
+    function(grid, (block,), arguments, shared_mem=shared_bytes, stream=stream)
+
+
+def grid_of(blocks: int) -> tuple[int, int]:
+    """A grid of at least `blocks` blocks, as grid_of in csrc/launch.h makes it."""
+    width = 2**30
+    return (blocks, 1) if blocks < width else (width, -(-blocks // width))
+
+
+def loaded_functions() -> dict[str, Any]:
+    """The kernels that this process has compiled and launched, by name expression."""
+    return {expression: function for (_, expression), function in _loaded.items()}
+
+
+def source_of(header: str) -> str:
+    """What the compiler is given. CuPy's cache on disk looks at this text and at no included file,
+    so that without the digest an edited header would run yesterday's kernel."""
+    return f'// csrc/kernels {_digest()}\n#include "{header}"\n'
+
+
+def nvrtc_options(capability: tuple[int, int]) -> tuple[str, ...]:
+    """The flags of cuda_impl.flags, and where the kernels and CUDA's headers are."""
+    folders = (KERNELS, *_header_folders())
+    return (
+        "-std=c++17",
+        # CuPy adds -arch=sm_90 of its own; NVRTC then keeps the more specific sm_90a.
+        flags.nvrtc_arch(capability),
+        *flags.ARITHMETIC,
+        *(f"-I{folder}" for folder in folders),
+    )
+
+
+def _load(device: int, header: str, expression: str, shared_bytes: int) -> Any:
+    import cupy
+
+    module = cupy.RawModule(
+        code=source_of(header),
+        options=nvrtc_options(torch.cuda.get_device_capability(device)),
+        name_expressions=(expression,),
+        # Cooperative launches refuse a kernel with cluster dimensions of its own.
+        enable_cooperative_groups=False,
+    )
+    function = module.get_function(expression)
+    if shared_bytes > 48 * 1024:
+        function.max_dynamic_shared_size_bytes = shared_bytes
+    _loaded[device, expression] = function
+    return function
+
+
+@functools.lru_cache(maxsize=64)
+def _stream(pointer: int) -> Any:
+    import cupy
+
+    # Kept: making one for each call, and entering it, takes longer than the launch.
+    return cupy.cuda.ExternalStream(pointer)
+
+
+@functools.cache
+def _digest() -> str:
+    total = hashlib.sha256()
+    for path in sorted(KERNELS.iterdir()):
+        total.update(path.name.encode() + b"\0" + path.read_bytes())
+    return total.hexdigest()[:16]
+
+
+@functools.cache
+def _header_folders() -> list[Path]:
+    try:
+        root = toolkit.find_toolkit(torch.version.cuda)
+    except toolkit.ToolkitError:
+        # NVRTC needs CUDA's headers, not its compiler, and pip's runtime package has them.
+        root = None
+    return toolkit.header_folders(root)
