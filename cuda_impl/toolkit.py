@@ -17,6 +17,9 @@ from pathlib import Path
 
 __all__ = ["ToolkitError", "find_ninja", "find_toolkit", "header_folders", "runtime_library"]
 
+# Where NVIDIA's installer puts it.
+SYSTEM_NVCC = Path("/usr/local/cuda/bin/nvcc")
+
 # nvcc from PyPI is split: the driver, its internal headers, the optimiser, and the C++ headers
 # that cuda_fp16.h includes.
 PIP_PACKAGES = ("nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm", "nvidia-cuda-cccl")
@@ -66,9 +69,8 @@ def header_folders(toolkit: Path | None) -> list[Path]:
 
     toolkit: looked at first; None for the nvidia packages of site-packages alone
     """
-    roots = [toolkit] if toolkit else []
-    folders = [root / "include" for root in (*roots, *_pip_roots())]
-    folders = [folder for folder in folders if folder.is_dir()]
+    roots = dict.fromkeys([*([toolkit] if toolkit else []), *_pip_roots()])
+    folders = [root / "include" for root in roots if (root / "include").is_dir()]
     if not any((folder / "cuda_fp16.h").is_file() for folder in folders):
         raise ToolkitError(
             "cuda_fp16.h, a header of CUDA's runtime, is not installed: "
@@ -107,9 +109,9 @@ def _toolkits() -> Iterator[Path]:
         yield Path(home)
         return
     on_path = shutil.which("nvcc")
-    for nvcc in (on_path, "/usr/local/cuda/bin/nvcc", *(r / "bin" / "nvcc" for r in _pip_roots())):
-        if nvcc and Path(nvcc).is_file():
-            yield _root_of(Path(nvcc))
+    places = [Path(on_path)] if on_path else []
+    places += [SYSTEM_NVCC, *(root / "bin" / "nvcc" for root in _pip_roots())]
+    yield from (_root_of(nvcc) for nvcc in places if nvcc.is_file())
 
 
 def _root_of(nvcc: Path) -> Path:

@@ -8,7 +8,13 @@
 
 using int64 = long long;
 
-constexpr float kInfinity = __builtin_huge_valf();
+// NVRTC has no <type_traits> and no <limits>.
+template <typename A, typename B>
+constexpr bool kSame = false;
+template <typename A>
+constexpr bool kSame<A, A> = true;
+
+__device__ __forceinline__ float infinity() { return __uint_as_float(0x7f800000u); }
 
 // Sixteen bytes: the widest access that one thread makes on sm_80 and sm_90. Kept as the words that
 // a load returns, so that nothing waits for the load before its floats are asked for.
@@ -26,9 +32,9 @@ __device__ __forceinline__ float to_float(__nv_bfloat16 value) { return __bfloat
 // Round to nearest even. Named conversions, since torch's build hides the implicit ones.
 template <typename T>
 __device__ __forceinline__ T from_float(float value) {
-  if constexpr (__is_same(T, float)) {
+  if constexpr (kSame<T, float>) {
     return value;
-  } else if constexpr (__is_same(T, __half)) {
+  } else if constexpr (kSame<T, __half>) {
     return __float2half_rn(value);
   } else {
     return __float2bfloat16_rn(value);
@@ -46,9 +52,9 @@ __device__ __forceinline__ void unpack(const Pack<T>& pack, float (&values)[Pack
 #pragma unroll
   for (int w = 0; w < 4; ++w) {
     const unsigned word = pack.words[w];
-    if constexpr (__is_same(T, float)) {
+    if constexpr (kSame<T, float>) {
       values[w] = __uint_as_float(word);
-    } else if constexpr (__is_same(T, __half)) {
+    } else if constexpr (kSame<T, __half>) {
       const float2 pair = __half22float2(*reinterpret_cast<const __half2*>(&word));
       values[2 * w] = pair.x;
       values[2 * w + 1] = pair.y;
@@ -65,9 +71,9 @@ __device__ __forceinline__ Pack<T> pack_floats(const float (&values)[Pack<T>::kS
   Pack<T> pack;
 #pragma unroll
   for (int w = 0; w < 4; ++w) {
-    if constexpr (__is_same(T, float)) {
+    if constexpr (kSame<T, float>) {
       pack.words[w] = __float_as_uint(values[w]);
-    } else if constexpr (__is_same(T, __half)) {
+    } else if constexpr (kSame<T, __half>) {
       const __half2 pair = __floats2half2_rn(values[2 * w], values[2 * w + 1]);
       pack.words[w] = *reinterpret_cast<const unsigned*>(&pair);
     } else {

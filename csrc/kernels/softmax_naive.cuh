@@ -12,7 +12,7 @@ __global__ void softmax_naive_kernel(const T* __restrict__ x,  // [rows, cols]
   x += row * cols;
   out += row * cols;
 
-  float largest = -kInfinity;
+  float largest = -infinity();
   for (int64 col = 0; col < cols; ++col) largest = max_nan(largest, to_float(x[col]));
   float sum = 0.0f;
   for (int64 col = 0; col < cols; ++col) sum += expf(to_float(x[col]) - largest);

@@ -21,7 +21,7 @@ __global__ void __launch_bounds__(kThreads)
   T* const row_out = out + number * cols - row.first;
   const int64 steps = (row.last + kThreads * 32 - 1) / (kThreads * 32);
 
-  Partial mine = {-kInfinity, 0.0f};
+  Partial mine = {-infinity(), 0.0f};
   for (int64 step = 0; step < steps; ++step) {
     Pack<T> packs[kPacks];
 #pragma unroll
@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(kThreads)
       packs[k] = row.load((step * kPacks + k) * kThreads + threadIdx.x);
     }
     float values[kPacks][kSize];
-    Partial more = {-kInfinity, 0.0f};
+    Partial more = {-infinity(), 0.0f};
 #pragma unroll
     for (int k = 0; k < kPacks; ++k) {
       unpack(packs[k], values[k]);

@@ -26,7 +26,7 @@ struct Share {
     Pack<T> packs[kPacks];
 #pragma unroll
     for (int k = 0; k < kPacks; ++k) packs[k] = row.load(first + k * step);
-    float max = -kInfinity;
+    float max = -infinity();
 #pragma unroll
     for (int k = 0; k < kPacks; ++k) {
       unpack(packs[k], values[k]);

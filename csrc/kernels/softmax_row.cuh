@@ -33,7 +33,7 @@ struct Row {
 
   // -inf where the pack reaches past the row: it weighs nothing in max and sum.
   __device__ __forceinline__ Pack<T> load(Index pack) const {
-    const auto nothing = from_float<T>(-kInfinity);
+    const auto nothing = from_float<T>(-infinity());
     if (whole(pack)) return load_once(start + pack * kSize);
     if constexpr (kWhole) return gather<T>([&](int) { return nothing; });
     return gather<T>([&](int i) {
@@ -69,7 +69,7 @@ struct Partial {
 // of the two would lose all precision beside a large common offset. Against a maximum of -inf
 // every x is -inf, and weighs 0 rather than NaN.
 __device__ __forceinline__ float exp_below(float x, float max) {
-  return exp2_approx((x - (max == -kInfinity ? 0.0f : max)) * kLog2e);
+  return exp2_approx((x - (max == -infinity() ? 0.0f : max)) * kLog2e);
 }
 
 __device__ __forceinline__ Partial combine(const Partial& a, const Partial& b) {

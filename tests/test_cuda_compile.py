@@ -1,0 +1,163 @@
+"""Every kernel that CuPy would ask for compiles with NVRTC, for old and new cards, without a GPU.
+
+What the compiler made of them is read off the cubin: no spills, 16-byte accesses, and as many
+special functions an element as the op's bound counts on.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import re
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+
+from cuda_impl import pointwise, rawmodule, softmax
+from reference import chain, chain_sfu
+
+nvrtc = pytest.importorskip(
+    "cuda.bindings.nvrtc", reason="needs NVRTC's Python bindings: pip install cuda-bindings"
+)
+
+DTYPES = tuple(rawmodule.CTYPES)
+CAPABILITIES = ((8, 0), (9, 0), (10, 0))
+BY_NAME = pytest.mark.parametrize(
+    "capability", CAPABILITIES, ids=lambda capability: "sm_{}{}".format(*capability)
+)
+CHAINS = {"chain": chain.STEPS, "chain_sfu": chain_sfu.STEPS}
+
+
+def cubin_of(header: str, expressions: tuple[str, ...], capability: tuple[int, int]) -> bytes:
+    """What NVRTC makes of the source and the flags that rawmodule gives to CuPy."""
+
+    def checked(result: tuple[object, ...]) -> object:
+        status, *value = result
+        if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+            _, size = nvrtc.nvrtcGetProgramLogSize(program)
+            log = b" " * size
+            nvrtc.nvrtcGetProgramLog(program, log)
+            raise AssertionError(f"{header} for {capability}: {log.decode()}")
+        return value[0] if value else None
+
+    source = rawmodule.source_of(header).encode()
+    _, program = nvrtc.nvrtcCreateProgram(source, b"kernel.cu", 0, [], [])
+    for expression in expressions:
+        checked(nvrtc.nvrtcAddNameExpression(program, expression.encode()))
+    options = [option.encode() for option in rawmodule.nvrtc_options(capability)]
+    checked(nvrtc.nvrtcCompileProgram(program, len(options), options))
+    for expression in expressions:
+        checked(nvrtc.nvrtcGetLoweredName(program, expression.encode()))
+    cubin = b" " * checked(nvrtc.nvrtcGetCUBINSize(program))
+    checked(nvrtc.nvrtcGetCUBIN(program, cubin))
+    return cubin
+
+
+def dump(cubin: bytes, tmp_path: Path, option: str) -> str:
+    """What cuobjdump, which Triton's package carries, says of a cubin."""
+    spec = importlib.util.find_spec("triton")
+    assert spec
+    assert spec.origin
+    tool = Path(spec.origin).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    (tmp_path / "kernel.cubin").write_bytes(cubin)
+    command = [tool, option, tmp_path / "kernel.cubin"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def instructions(listing: str) -> Counter[str]:
+    """How often each instruction stands in a listing of SASS, with its modifiers."""
+    return Counter(
+        re.findall(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+ )?([A-Z][\w.]*)", listing),
+    )
+
+
+@functools.cache
+def softmax_plans(itemsize: int, clusters: bool) -> tuple[softmax.RowPlan, ...]:
+    """All that `registers_plan` can answer: every length to where only the online kernel is left,
+    in steps that no plan's range is shorter than."""
+    columns = (*range(1, 1024), *range(1024, 2**18 + 2**13, 1024), 2**18)
+    plans = {
+        softmax.registers_plan(cols, itemsize, whole, clusters)
+        for cols in columns
+        for whole in (True, False)
+    }
+    return tuple(sorted(plans))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@BY_NAME
+def test_softmax_registers(dtype: torch.dtype, capability: tuple[int, int], tmp_path: Path) -> None:
+    plans = softmax_plans(dtype.itemsize, capability >= (9, 0))
+    assert plans[-1].threads == 1024
+    assert any(plan.elements == 0 for plan in plans)
+    expressions = tuple(plan.expression(dtype) for plan in plans)
+    cubin = cubin_of("softmax_registers.cuh", expressions, capability)
+    # On sm_80 float32 rows with ragged ends want four registers more than there are.
+    allowed = 16 if capability == (8, 0) and dtype == torch.float32 else 0
+    usage = dump(cubin, tmp_path, "--dump-resource-usage")
+    assert_nothing_spilled(usage, len(expressions), allowed)
+
+
+def assert_nothing_spilled(usage: str, kernels: int, allowed: int = 0) -> None:
+    """kernels: how many there must be; allowed: bytes of stack a thread."""
+    found = re.findall(r"Function (\S+):\s*REG:(\d+) STACK:(\d+) .*LOCAL:(\d+)", usage)
+    assert len(found) == kernels
+    spilled = [row for row in found if int(row[2]) > allowed or int(row[3])]
+    assert not spilled, f"(name, registers, stack, local memory): {spilled}"
+
+
+@pytest.mark.parametrize("op", CHAINS)
+@BY_NAME
+def test_chain_packed(op: str, capability: tuple[int, int], tmp_path: Path) -> None:
+    expressions = tuple(
+        packed(vector, bias_packs).expression(op, dtype)
+        for dtype in DTYPES
+        for vector, bias_packs in ((True, True), (True, False), (False, False))
+    )
+    cubin = cubin_of(f"{op}_packed.cuh", expressions, capability)
+    assert_nothing_spilled(dump(cubin, tmp_path, "--dump-resource-usage"), len(expressions))
+
+
+@pytest.mark.parametrize("op", ["softmax", *CHAINS])
+@BY_NAME
+def test_naive(op: str, capability: tuple[int, int]) -> None:
+    expressions = tuple(f"{op}_naive_kernel<{ctype}>" for ctype in rawmodule.CTYPES.values())
+    assert cubin_of(f"{op}_naive.cuh", expressions, capability)
+
+
+def packed(vector: bool, bias_packs: bool) -> pointwise.PackedPlan:
+    x, residual, out = (torch.empty(2, 64) for _ in range(3))
+    plan = pointwise.packed_plan(x, residual, torch.empty(64), out)
+    return plan._replace(vector=vector, bias_packs=bias_packs)
+
+
+def test_softmax_moves_sixteen_bytes_and_takes_one_exponential_an_element(tmp_path: Path) -> None:
+    plan = softmax.registers_plan(1024, 2, whole=True, clusters=True)
+    expression = plan.expression(torch.bfloat16)
+    cubin = cubin_of("softmax_registers.cuh", (expression,), (9, 0))
+    found = instructions(dump(cubin, tmp_path, "-sass"))
+    packs = plan.elements // 8
+    wide = {"LDG": packs, "STG": packs}
+    for access, count in wide.items():
+        widths = {name: n for name, n in found.items() if name.startswith(access)}
+        assert sum(widths.values()) == count
+        assert all(".128" in name for name in widths), widths
+    # One more for the thread's own factor.
+    assert sum(n for name, n in found.items() if name == "MUFU.EX2") <= plan.elements + 2
+    # The issue slots of an SM at the copy's rate: 26 an element (two 2-byte accesses each).
+    assert sum(found.values()) <= 26 * plan.elements
+
+
+@pytest.mark.parametrize("op", CHAINS)
+def test_chain_takes_the_special_functions_that_its_bound_counts(op: str, tmp_path: Path) -> None:
+    plan = packed(True, True)
+    cubin = cubin_of(f"{op}_packed.cuh", (plan.expression(op, torch.bfloat16),), (9, 0))
+    found = instructions(dump(cubin, tmp_path, "-sass"))
+    special = sum(step.special for step in CHAINS[op])
+    # Two copies of the steps: for whole tiles and for the last one.
+    elements = 2 * plan.packs * 8
+    assert found["MUFU.TANH"] == special * elements
+    assert not {name for name in found if name.startswith("MUFU")} - {"MUFU.TANH"}
