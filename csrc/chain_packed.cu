@@ -6,8 +6,13 @@ namespace {
 template <typename T, int kThreads, int kPacks, bool kVector, bool kBiasPacks>
 cudaError_t launch(const void* x, const void* residual, const void* bias, void* out, int64_t count,
                    int64_t cols, uint64_t reciprocal, int64_t stride, cudaStream_t stream) {
-  constexpr int kTile = kThreads * kPacks * Pack<T>::kSize;
-  const dim3 grid = grid_of((count + kTile - 1) / kTile);
+  constexpr int kSize = Pack<T>::kSize;
+  // The kernel that goes by rows has kPacks of them under each thread, the last ones perhaps
+  // partly.
+  const int64_t rows = count / cols;
+  const int64_t packs = kBiasPacks ? (rows + kPacks - 1) / kPacks * (cols / kSize)
+                                   : (count + kPacks * kSize - 1) / (kPacks * kSize);
+  const dim3 grid = grid_of((packs + kThreads - 1) / kThreads);
   chain_packed_kernel<T, kThreads, kPacks, kVector, kBiasPacks><<<grid, kThreads, 0, stream>>>(
       static_cast<const T*>(x), static_cast<const T*>(residual), static_cast<const T*>(bias),
       static_cast<T*>(out), count, cols, reciprocal, stride);
@@ -24,13 +29,16 @@ cudaError_t chain_packed(const void* x, const void* residual, const void* bias, 
   return with_dtype(dtype, [&](auto tag) {
     using T = typename decltype(tag)::Type;
     return with_one_of<256>(threads, [&](auto kThreads) {
+      if (bias_packs) {
+        return with_one_of<1, 4>(packs, [&](auto kPacks) {
+          return launch<T, kThreads, kPacks, true, true>(x, residual, bias, out, count, cols,
+                                                         reciprocal, stride, stream);
+        });
+      }
       return with_one_of<2>(packs, [&](auto kPacks) {
         return with_bool(vector, [&](auto kVector) {
-          return with_bool(bias_packs, [&](auto kBiasPacks) {
-            return launch < T, kThreads, kPacks, kVector,
-                   kVector && kBiasPacks >
-                                  (x, residual, bias, out, count, cols, reciprocal, stride, stream);
-          });
+          return launch<T, kThreads, kPacks, kVector, false>(x, residual, bias, out, count, cols,
+                                                             reciprocal, stride, stream);
         });
       });
     });

@@ -37,6 +37,16 @@ class PackedPlan(NamedTuple):
         ctype = rawmodule.CTYPES[dtype]
         return f"{op}_packed_kernel<{ctype}, {self.threads}, {self.packs}, {flags}>"
 
+    def blocks(self, count: int, cols: int, itemsize: int) -> int:
+        """Blocks of the grid, for `count` elements in rows of `cols`."""
+        size = 16 // itemsize
+        if self.bias_packs:
+            # By rows: `packs` of them under each thread, the last ones perhaps partly.
+            packs = -(-(count // cols) // self.packs) * (cols // size)
+        else:
+            packs = -(-count // (self.packs * size))
+        return -(-packs // self.threads)
+
 
 def naive_plan() -> int:
     """Threads a block, one thread an element."""
@@ -46,17 +56,27 @@ def naive_plan() -> int:
 def packed_plan(x: Tensor, residual: Tensor, bias: Tensor, out: Tensor) -> PackedPlan:
     """The launch for contiguous x, residual, out: [..., cols] and bias: [cols].
 
-    256 threads of 2 packs: 64 bytes in flight a thread, and 64 registers, so that 1024 threads
-    fit an SM and keep 64 KB in flight between them; 32 KB would do to hide the latency.
+    64 registers a thread let 1024 threads fit an SM; 2 packs each of x and residual keep 64 KB in
+    flight between them, and 32 KB would hide the latency.
     """
-    threads, packs = 256, 2
+    threads = 256
     cols, itemsize = bias.numel(), x.element_size()
     vector = (x.data_ptr() | residual.data_ptr() | out.data_ptr()) % 16 == 0
+    bias_packs = vector and (bias.data_ptr() | cols * itemsize) % 16 == 0
+    if not bias_packs:
+        # A pack of bias for each pack of x: more of them would not fit the registers.
+        packs = 2
+    elif x.numel() < 2**22:
+        # A device that isn't full: more blocks, so that every SM has some.
+        packs = 1
+    else:
+        # Four rows share what is computed from one pack of bias.
+        packs = 4
     return PackedPlan(
         threads,
         packs,
         vector,
-        vector and (bias.data_ptr() | cols * itemsize) % 16 == 0,
+        bias_packs,
         (2**64 - 1) // cols,
         threads * (16 // itemsize) % cols,
     )
@@ -78,12 +98,11 @@ def launch_naive(op: str, x: Tensor, residual: Tensor, bias: Tensor, out: Tensor
 def launch_packed(op: str, x: Tensor, residual: Tensor, bias: Tensor, out: Tensor) -> None:
     """The kernel `op`_packed_kernel through CuPy. x, residual, out: [..., cols]; bias: [cols]"""
     plan = packed_plan(x, residual, bias, out)
-    tile = plan.threads * plan.packs * (16 // x.element_size())
     rawmodule.launch(
         x,
         f"{op}_packed.cuh",
         plan.expression(op, x.dtype),
-        rawmodule.grid_of(-(-x.numel() // tile)),
+        rawmodule.grid_of(plan.blocks(x.numel(), bias.numel(), x.element_size())),
         plan.threads,
         (
             *_pointers(x, residual, bias, out),

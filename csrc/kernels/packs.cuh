@@ -47,40 +47,46 @@ __device__ __forceinline__ unsigned bits_of(__nv_bfloat16 value) {
   return __bfloat16_as_ushort(value);
 }
 
+// The one or two elements of a 4-byte word.
 template <typename T>
-__device__ __forceinline__ void unpack(const Pack<T>& pack, float (&values)[Pack<T>::kSize]) {
-#pragma unroll
-  for (int w = 0; w < 4; ++w) {
-    const unsigned word = pack.words[w];
-    if constexpr (kSame<T, float>) {
-      values[w] = __uint_as_float(word);
-    } else if constexpr (kSame<T, __half>) {
-      const float2 pair = __half22float2(*reinterpret_cast<const __half2*>(&word));
-      values[2 * w] = pair.x;
-      values[2 * w + 1] = pair.y;
-    } else {  // a bfloat16 is the upper half of a float
-      values[2 * w] = __uint_as_float(word << 16);
-      values[2 * w + 1] = __uint_as_float(word & 0xffff0000u);
-    }
+__device__ __forceinline__ void unpack_word(unsigned word, float* values) {
+  if constexpr (kSame<T, float>) {
+    values[0] = __uint_as_float(word);
+  } else if constexpr (kSame<T, __half>) {
+    const float2 pair = __half22float2(*reinterpret_cast<const __half2*>(&word));
+    values[0] = pair.x;
+    values[1] = pair.y;
+  } else {  // a bfloat16 is the upper half of a float
+    values[0] = __uint_as_float(word << 16);
+    values[1] = __uint_as_float(word & 0xffff0000u);
   }
 }
 
 // 16-bit types are rounded two at a time: one instruction, which also packs them.
 template <typename T>
+__device__ __forceinline__ unsigned pack_word(const float* values) {
+  if constexpr (kSame<T, float>) {
+    return __float_as_uint(values[0]);
+  } else if constexpr (kSame<T, __half>) {
+    const __half2 pair = __floats2half2_rn(values[0], values[1]);
+    return *reinterpret_cast<const unsigned*>(&pair);
+  } else {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(values[0], values[1]);
+    return *reinterpret_cast<const unsigned*>(&pair);
+  }
+}
+
+template <typename T>
+__device__ __forceinline__ void unpack(const Pack<T>& pack, float (&values)[Pack<T>::kSize]) {
+#pragma unroll
+  for (int w = 0; w < 4; ++w) unpack_word<T>(pack.words[w], &values[w * Pack<T>::kPerWord]);
+}
+
+template <typename T>
 __device__ __forceinline__ Pack<T> pack_floats(const float (&values)[Pack<T>::kSize]) {
   Pack<T> pack;
 #pragma unroll
-  for (int w = 0; w < 4; ++w) {
-    if constexpr (kSame<T, float>) {
-      pack.words[w] = __float_as_uint(values[w]);
-    } else if constexpr (kSame<T, __half>) {
-      const __half2 pair = __floats2half2_rn(values[2 * w], values[2 * w + 1]);
-      pack.words[w] = *reinterpret_cast<const unsigned*>(&pair);
-    } else {
-      const __nv_bfloat162 pair = __floats2bfloat162_rn(values[2 * w], values[2 * w + 1]);
-      pack.words[w] = *reinterpret_cast<const unsigned*>(&pair);
-    }
-  }
+  for (int w = 0; w < 4; ++w) pack.words[w] = pack_word<T>(&values[w * Pack<T>::kPerWord]);
   return pack;
 }
 

@@ -19,111 +19,151 @@ __device__ __forceinline__ void pointwise_naive(const T* __restrict__ x,        
   out[i] = from_float<T>(result);
 }
 
-// value % cols without a division. reciprocal = floor((2^64 - 1) / cols) makes the quotient the
-// true one or one less for every value below 2^63, which the last line mends.
-__device__ __forceinline__ int64 remainder(int64 value, int64 cols, unsigned long long reciprocal) {
-  const int64 quotient = static_cast<int64>(__umul64hi(value, reciprocal));
-  const int64 rest = value - quotient * cols;
-  return rest >= cols ? rest - cols : rest;
-}
+// value / cols and value % cols without a division. reciprocal = floor((2^64 - 1) / cols) makes the
+// quotient the true one or one less for every value below 2^63, which the last lines mend.
+struct Division {
+  int64 quotient;
+  int64 remainder;
 
-// The pack of x that starts at element `first`. kWhole: it is 16-byte aligned and ends before
-// `count`; otherwise what lies past `count` reads as 0 and goes nowhere.
-template <bool kWhole, typename T>
-__device__ __forceinline__ Pack<T> load_pack(const T* __restrict__ x, int64 first, int64 count) {
-  if constexpr (kWhole) {
-    return load_once(x + first);
-  } else {
-    return gather<T>([&](int i) { return first + i < count ? x[first + i] : from_float<T>(0.0f); });
+  __device__ __forceinline__ Division(int64 value, int64 cols, unsigned long long reciprocal) {
+    quotient = static_cast<int64>(__umul64hi(value, reciprocal));
+    remainder = value - quotient * cols;
+    if (remainder >= cols) {
+      remainder -= cols;
+      ++quotient;
+    }
   }
-}
+};
 
-template <bool kWhole, typename T>
-__device__ __forceinline__ void store_pack(T* __restrict__ out, int64 first, int64 count,
-                                           const float (&values)[Pack<T>::kSize]) {
-  if constexpr (kWhole) {
-    store_once(out + first, pack_floats<T>(values));
-  } else {
+// The steps on kPacks packs, each beside its pack of bias; xs becomes the result. Word by word over
+// all packs, so that what only depends on the bias is computed once where packs share it.
+template <typename Steps, typename T, int kPacks, int kBiases>
+__device__ __forceinline__ void apply_steps(Pack<T> (&xs)[kPacks],
+                                            const Pack<T> (&residuals)[kPacks],
+                                            const Pack<T> (&biases)[kBiases]) {
+  static_assert(kBiases == 1 || kBiases == kPacks, "one bias for all packs or one for each");
+  constexpr int kPerWord = Pack<T>::kPerWord;
 #pragma unroll
-    for (int i = 0; i < Pack<T>::kSize; ++i) {
-      if (first + i < count) out[first + i] = from_float<T>(values[i]);
+  for (int w = 0; w < 4; ++w) {
+#pragma unroll
+    for (int k = 0; k < kPacks; ++k) {
+      float x[kPerWord], residual[kPerWord], bias[kPerWord];
+      unpack_word<T>(xs[k].words[w], x);
+      unpack_word<T>(residuals[k].words[w], residual);
+      unpack_word<T>(biases[k % kBiases].words[w], bias);
+#pragma unroll
+      for (int i = 0; i < kPerWord; ++i) x[i] = Steps::apply(x[i], residual[i], bias[i]);
+      xs[k].words[w] = pack_word<T>(x);
     }
   }
 }
 
-// The bias beside the pack whose first element is in column `column`.
-// kBiasPacks: bias is 16-byte aligned and a pack never crosses a row's end.
-template <bool kBiasPacks, typename T>
-__device__ __forceinline__ Pack<T> load_bias(const T* __restrict__ bias, int64 column, int64 cols) {
-  if constexpr (kBiasPacks) {
-    // Read by every row: unlike x, it may stay in L1.
-    const uint4 words = __ldg(reinterpret_cast<const uint4*>(bias + column));
-    return {{words.x, words.y, words.z, words.w}};
-  } else {
-    return gather<T>([&](int) {
+// Rows of whole packs: a thread takes the same pack of kPacks rows, one below the other, and shares
+// one pack of bias between them. A warp's access is 512 contiguous bytes of each row.
+//
+// Everything is 16-byte aligned, and so is every row. reciprocal: of cols, see Division.
+template <typename Steps, typename T, int kThreads, int kPacks>
+__device__ __forceinline__ void pointwise_rows(const T* __restrict__ x,         // [rows, cols]
+                                               const T* __restrict__ residual,  // [rows, cols]
+                                               const T* __restrict__ bias,      // [cols]
+                                               T* __restrict__ out,             // [rows, cols]
+                                               int64 count, int64 cols,
+                                               unsigned long long reciprocal) {
+  const int64 unit = (block_number() * kThreads + threadIdx.x) * Pack<T>::kSize;
+  const Division place(unit, cols, reciprocal);  // kPacks rows make one row of units
+  const int64 first = unit + place.quotient * (kPacks - 1) * cols;
+  if (first >= count) return;
+
+  int64 elements[kPacks];
+  Pack<T> xs[kPacks], residuals[kPacks];
+#pragma unroll
+  for (int k = 0; k < kPacks; ++k) {
+    // Below the last row there is nothing: the first row again, with the same result.
+    elements[k] = first + k * cols < count ? first + k * cols : first;
+    xs[k] = load_once(x + elements[k]);
+    residuals[k] = load_once(residual + elements[k]);
+  }
+  // Read by every row: unlike x, it may stay in L1.
+  const uint4 words = __ldg(reinterpret_cast<const uint4*>(bias + place.remainder));
+  const Pack<T> biases[1] = {{{words.x, words.y, words.z, words.w}}};
+  apply_steps<Steps>(xs, residuals, biases);
+#pragma unroll
+  for (int k = 0; k < kPacks; ++k) store_once(out + elements[k], xs[k]);
+}
+
+// The pack of x that starts at element `first`, whole or not. What lies past `count` reads as 0.
+template <bool kVector, typename T>
+__device__ __forceinline__ Pack<T> load_pack(const T* __restrict__ x, int64 first, int64 count) {
+  if (kVector && first + Pack<T>::kSize <= count) return load_once(x + first);
+  return gather<T>([&](int i) { return first + i < count ? x[first + i] : from_float<T>(0.0f); });
+}
+
+template <bool kVector, typename T>
+__device__ __forceinline__ void store_pack(T* __restrict__ out, int64 first, int64 count,
+                                           const Pack<T>& pack) {
+  if (kVector && first + Pack<T>::kSize <= count) {
+    store_once(out + first, pack);
+    return;
+  }
+  float values[Pack<T>::kSize];
+  unpack(pack, values);
+#pragma unroll
+  for (int i = 0; i < Pack<T>::kSize; ++i) {
+    if (first + i < count) out[first + i] = from_float<T>(values[i]);
+  }
+}
+
+// Any rows and any alignment: the elements as one long row, a thread's packs a block's width apart.
+//
+// kVector: x, residual and out are 16-byte aligned. stride: from a thread's pack to its next, %
+// cols.
+template <typename Steps, typename T, int kThreads, int kPacks, bool kVector>
+__device__ __forceinline__ void pointwise_flat(const T* __restrict__ x,         // [count]
+                                               const T* __restrict__ residual,  // [count]
+                                               const T* __restrict__ bias,      // [cols]
+                                               T* __restrict__ out,             // [count]
+                                               int64 count, int64 cols,
+                                               unsigned long long reciprocal, int64 stride) {
+  constexpr int kSize = Pack<T>::kSize;
+  const int64 first = (block_number() * (kThreads * kPacks) + threadIdx.x) * kSize;
+
+  Pack<T> xs[kPacks], residuals[kPacks], biases[kPacks];
+#pragma unroll
+  for (int k = 0; k < kPacks; ++k) {
+    xs[k] = load_pack<kVector>(x, first + k * (kThreads * kSize), count);
+    residuals[k] = load_pack<kVector>(residual, first + k * (kThreads * kSize), count);
+  }
+  int64 start = Division(first, cols, reciprocal).remainder;
+#pragma unroll
+  for (int k = 0; k < kPacks; ++k) {
+    int64 column = start;
+    biases[k] = gather<T>([&](int) {
       const T value = bias[column];
       if (++column == cols) column = 0;
       return value;
     });
+    start += stride;
+    if (start >= cols) start -= cols;
+  }
+  apply_steps<Steps>(xs, residuals, biases);
+#pragma unroll
+  for (int k = 0; k < kPacks; ++k) {
+    store_pack<kVector>(out, first + k * (kThreads * kSize), count, xs[k]);
   }
 }
 
-// A thread's kPacks packs, a block's width apart so that a warp's access is 512 contiguous bytes.
-// All loads are sent before any arithmetic.
-template <typename Steps, typename T, int kThreads, int kPacks, bool kWhole, bool kBiasPacks>
-__device__ __forceinline__ void pointwise_tile(const T* __restrict__ x,
-                                               const T* __restrict__ residual,
-                                               const T* __restrict__ bias, T* __restrict__ out,
-                                               int64 first, int64 count, int64 cols,
-                                               unsigned long long reciprocal, int64 stride) {
-  constexpr int kSize = Pack<T>::kSize;
-  Pack<T> xs[kPacks], residuals[kPacks], biases[kPacks];
-#pragma unroll
-  for (int k = 0; k < kPacks; ++k) {
-    xs[k] = load_pack<kWhole>(x, first + k * (kThreads * kSize), count);
-    residuals[k] = load_pack<kWhole>(residual, first + k * (kThreads * kSize), count);
-  }
-  int64 column = remainder(first, cols, reciprocal);
-#pragma unroll
-  for (int k = 0; k < kPacks; ++k) {
-    biases[k] = load_bias<kBiasPacks>(bias, column, cols);
-    column += stride;
-    if (column >= cols) column -= cols;
-  }
-#pragma unroll
-  for (int k = 0; k < kPacks; ++k) {
-    float values[kSize], residual_values[kSize], bias_values[kSize];
-    unpack(xs[k], values);
-    unpack(residuals[k], residual_values);
-    unpack(biases[k], bias_values);
-#pragma unroll
-    for (int i = 0; i < kSize; ++i) {
-      values[i] = Steps::apply(values[i], residual_values[i], bias_values[i]);
-    }
-    store_pack<kWhole>(out, first + k * (kThreads * kSize), count, values);
-  }
-}
-
-// kVector: x, residual and out are 16-byte aligned. kBiasPacks: see `load_bias`.
-// reciprocal: see `remainder`. stride: elements from one of a thread's packs to its next, % cols.
+// kBiasPacks: as pointwise_rows asks. kVector: as pointwise_flat does.
 template <typename Steps, typename T, int kThreads, int kPacks, bool kVector, bool kBiasPacks>
-__device__ __forceinline__ void pointwise_packed(const T* __restrict__ x,         // [count]
-                                                 const T* __restrict__ residual,  // [count]
-                                                 const T* __restrict__ bias,      // [cols]
-                                                 T* __restrict__ out,             // [count]
+__device__ __forceinline__ void pointwise_packed(const T* __restrict__ x,
+                                                 const T* __restrict__ residual,
+                                                 const T* __restrict__ bias, T* __restrict__ out,
                                                  int64 count, int64 cols,
                                                  unsigned long long reciprocal, int64 stride) {
   static_assert(kVector || !kBiasPacks, "packs of bias go with packs of x");
-  constexpr int kSize = Pack<T>::kSize;
-  constexpr int kTile = kThreads * kPacks * kSize;
-  const int64 tile = block_number() * kTile;
-  const int64 first = tile + threadIdx.x * kSize;
-  // Only the last block can reach past the end, so that the others carry no bounds.
-  if (kVector && tile + kTile <= count) {
-    pointwise_tile<Steps, T, kThreads, kPacks, true, kBiasPacks>(x, residual, bias, out, first,
-                                                                 count, cols, reciprocal, stride);
+  if constexpr (kBiasPacks) {
+    pointwise_rows<Steps, T, kThreads, kPacks>(x, residual, bias, out, count, cols, reciprocal);
   } else {
-    pointwise_tile<Steps, T, kThreads, kPacks, false, false>(x, residual, bias, out, first, count,
-                                                             cols, reciprocal, stride);
+    pointwise_flat<Steps, T, kThreads, kPacks, kVector>(x, residual, bias, out, count, cols,
+                                                        reciprocal, stride);
   }
 }
