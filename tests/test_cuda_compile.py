@@ -91,7 +91,7 @@ def softmax_plans(itemsize: int, clusters: bool) -> tuple[softmax.RowPlan, ...]:
 @BY_NAME
 def test_softmax_registers(dtype: torch.dtype, capability: tuple[int, int], tmp_path: Path) -> None:
     plans = softmax_plans(dtype.itemsize, capability >= (9, 0))
-    assert plans[-1].threads == 1024
+    assert (8 in {plan.cluster for plan in plans}) == (capability >= (9, 0))
     assert any(plan.elements == 0 for plan in plans)
     expressions = tuple(plan.expression(dtype) for plan in plans)
     cubin = cubin_of("softmax_registers.cuh", expressions, capability)
