@@ -1,6 +1,6 @@
 """chain_sfu in CUDA C++: csrc/ through the extension and through CuPy, with one launch choice.
 
-The forty steps: reference/chain_sfu.py; here: csrc/kernels/chain_sfu_steps.cuh, in float32 inside.
+The forty steps: reference/chain_sfu.py; here: csrc/kernels/chain_sfu_*.cuh, in float32 inside.
 """
 
 from __future__ import annotations
@@ -16,6 +16,26 @@ __all__ = ["naive_extension", "naive_rawmodule", "packed_extension", "packed_raw
 DEVICES = ("cuda",)
 
 
+def naive_plan() -> int:
+    """Threads a block, one thread an element."""
+    return 256
+
+
+def packed_plan(elements: int, bias_packs: bool) -> tuple[int, int]:
+    """(threads a block, packs a thread), for that many elements.
+
+    bias_packs: rows of whole packs, so that a thread's packs can share one of bias. The special
+    functions bind, not memory: packs only have to keep the loads ahead of them.
+    """
+    if not bias_packs:
+        # A pack of bias for each of x: more of them would not fit the registers.
+        return 256, 2
+    if elements < 2**22:
+        # Not enough to fill the device: more blocks, so that every SM has some.
+        return 256, 1
+    return 256, 4
+
+
 def naive_extension(
     x: Tensor, residual: Tensor, bias: Tensor, *, out: Tensor | None = None
 ) -> Tensor:
@@ -28,7 +48,7 @@ def naive_extension(
     target = landing(out, x.shape, x)
     if x.numel():
         tensors = dense(x), dense(residual), dense(bias), target
-        compiled().chain_sfu_naive(*tensors, pointwise.naive_plan())
+        compiled().chain_sfu_naive(*tensors, naive_plan())
     return target if out is None or out is target else out.copy_(target)
 
 
@@ -39,7 +59,8 @@ def naive_rawmodule(
     check_chain(x, residual, bias, out, DEVICES)
     target = landing(out, x.shape, x)
     if x.numel():
-        pointwise.launch_naive("chain_sfu", dense(x), dense(residual), dense(bias), target)
+        tensors = dense(x), dense(residual), dense(bias), target
+        pointwise.launch_naive("chain_sfu", naive_plan(), *tensors)
     return target if out is None or out is target else out.copy_(target)
 
 
@@ -55,7 +76,7 @@ def packed_extension(
     target = landing(out, x.shape, x)
     if x.numel():
         tensors = dense(x), dense(residual), dense(bias), target
-        compiled().chain_sfu_packed(*tensors, *pointwise.packed_plan(*tensors))
+        compiled().chain_sfu_packed(*tensors, *pointwise.plan_for(*tensors, packed_plan))
     return target if out is None or out is target else out.copy_(target)
 
 
@@ -66,5 +87,7 @@ def packed_rawmodule(
     check_chain(x, residual, bias, out, DEVICES)
     target = landing(out, x.shape, x)
     if x.numel():
-        pointwise.launch_packed("chain_sfu", dense(x), dense(residual), dense(bias), target)
+        tensors = dense(x), dense(residual), dense(bias), target
+        plan = pointwise.plan_for(*tensors, packed_plan)
+        pointwise.launch_packed("chain_sfu", plan, *tensors)
     return target if out is None or out is target else out.copy_(target)

@@ -1,7 +1,11 @@
-"""How chain and chain_sfu are launched: they differ in their steps and in nothing else."""
+"""How a pointwise op's kernels are launched: what chain and chain_sfu share.
+
+Each op's own file chooses threads and packs; what its tensors allow is found here.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +14,7 @@ from torch import Tensor
 
 from cuda_impl import rawmodule
 
-__all__ = ["PackedPlan", "launch_naive", "launch_packed", "naive_plan", "packed_plan"]
+__all__ = ["PackedPlan", "launch_naive", "launch_packed", "plan_for"]
 
 
 class PackedPlan(NamedTuple):
@@ -48,30 +52,21 @@ class PackedPlan(NamedTuple):
         return -(-packs // self.threads)
 
 
-def naive_plan() -> int:
-    """Threads a block, one thread an element."""
-    return 256
+def plan_for(
+    x: Tensor,
+    residual: Tensor,
+    bias: Tensor,
+    out: Tensor,
+    choose: Callable[[int, bool], tuple[int, int]],
+) -> PackedPlan:
+    """What contiguous x, residual, out: [..., cols] and bias: [cols] allow.
 
-
-def packed_plan(x: Tensor, residual: Tensor, bias: Tensor, out: Tensor) -> PackedPlan:
-    """The launch for contiguous x, residual, out: [..., cols] and bias: [cols].
-
-    64 registers a thread let 1024 threads fit an SM; 2 packs each of x and residual keep 64 KB in
-    flight between them, and 32 KB would hide the latency.
+    choose: the op's packed_plan, (elements, bias_packs) -> (threads, packs)
     """
-    threads = 256
     cols, itemsize = bias.numel(), x.element_size()
     vector = (x.data_ptr() | residual.data_ptr() | out.data_ptr()) % 16 == 0
     bias_packs = vector and (bias.data_ptr() | cols * itemsize) % 16 == 0
-    if not bias_packs:
-        # A pack of bias for each pack of x: more of them would not fit the registers.
-        packs = 2
-    elif x.numel() < 2**22:
-        # A device that isn't full: more blocks, so that every SM has some.
-        packs = 1
-    else:
-        # Four rows share what is computed from one pack of bias.
-        packs = 4
+    threads, packs = choose(x.numel(), bias_packs)
     return PackedPlan(
         threads,
         packs,
@@ -82,9 +77,10 @@ def packed_plan(x: Tensor, residual: Tensor, bias: Tensor, out: Tensor) -> Packe
     )
 
 
-def launch_naive(op: str, x: Tensor, residual: Tensor, bias: Tensor, out: Tensor) -> None:
+def launch_naive(
+    op: str, threads: int, x: Tensor, residual: Tensor, bias: Tensor, out: Tensor
+) -> None:
     """The kernel `op`_naive_kernel through CuPy. x, residual, out: [..., cols]; bias: [cols]"""
-    threads = naive_plan()
     rawmodule.launch(
         x,
         f"{op}_naive.cuh",
@@ -95,9 +91,10 @@ def launch_naive(op: str, x: Tensor, residual: Tensor, bias: Tensor, out: Tensor
     )
 
 
-def launch_packed(op: str, x: Tensor, residual: Tensor, bias: Tensor, out: Tensor) -> None:
+def launch_packed(
+    op: str, plan: PackedPlan, x: Tensor, residual: Tensor, bias: Tensor, out: Tensor
+) -> None:
     """The kernel `op`_packed_kernel through CuPy. x, residual, out: [..., cols]; bias: [cols]"""
-    plan = packed_plan(x, residual, bias, out)
     rawmodule.launch(
         x,
         f"{op}_packed.cuh",

@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from cuda_impl import chain as cuda_chain
+from cuda_impl import chain_sfu as cuda_chain_sfu
 from cuda_impl import pointwise, rawmodule, softmax
 from reference import chain, chain_sfu
 
@@ -113,7 +115,7 @@ def assert_nothing_spilled(usage: str, kernels: int, allowed: int = 0) -> None:
 @BY_NAME
 def test_chain_packed(op: str, capability: tuple[int, int], tmp_path: Path) -> None:
     expressions = tuple(
-        plan.expression(op, dtype) for dtype in DTYPES for plan in packed_plans(dtype)
+        plan.expression(op, dtype) for dtype in DTYPES for plan in packed_plans(op, dtype)
     )
     cubin = cubin_of(f"{op}_packed.cuh", expressions, capability)
     assert_nothing_spilled(dump(cubin, tmp_path, "--dump-resource-usage"), len(expressions))
@@ -126,13 +128,16 @@ def test_naive(op: str, capability: tuple[int, int]) -> None:
     assert cubin_of(f"{op}_naive.cuh", expressions, capability)
 
 
-def packed_plans(dtype: torch.dtype) -> tuple[pointwise.PackedPlan, ...]:
+def packed_plans(op: str, dtype: torch.dtype) -> tuple[pointwise.PackedPlan, ...]:
     """All that `packed_plan` can answer: many and few rows of whole packs, others, misaligned."""
+
+    choose = {"chain": cuda_chain, "chain_sfu": cuda_chain_sfu}[op].packed_plan
 
     def plan(rows: int, cols: int, offset: int = 0) -> pointwise.PackedPlan:
         # Memory that is only asked for its address and size is never touched.
         x, out = (torch.empty(rows * cols + offset, dtype=dtype)[offset:] for _ in range(2))
-        plan = pointwise.packed_plan(x, x, torch.empty(cols, dtype=dtype), out)
+        bias = torch.empty(cols, dtype=dtype)
+        plan = pointwise.plan_for(x, x, bias, out, choose)
         return plan._replace(reciprocal=0, stride=0)
 
     plans = (plan(2**12, 2**10), plan(4, 64), plan(4, 65), plan(4, 64, offset=1))
@@ -159,7 +164,7 @@ def test_softmax_moves_sixteen_bytes_and_takes_one_exponential_an_element(tmp_pa
 
 @pytest.mark.parametrize("op", CHAINS)
 def test_chain_stays_under_its_bound(op: str, tmp_path: Path) -> None:
-    plan = packed_plans(torch.bfloat16)[0]
+    plan = packed_plans(op, torch.bfloat16)[0]
     cubin = cubin_of(f"{op}_packed.cuh", (plan.expression(op, torch.bfloat16),), (9, 0))
     found = instructions(dump(cubin, tmp_path, "-sass"))
     elements = plan.packs * 8
