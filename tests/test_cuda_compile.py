@@ -181,3 +181,17 @@ def test_chain_stays_under_its_bound(op: str, tmp_path: Path) -> None:
     }
     assert sum(found.values()) <= bound
     assert {name for name in found if name[:3] in ("LDG", "STG") and ".128" not in name} == set()
+
+
+def test_a_cluster_loads_before_it_waits_for_its_peers(tmp_path: Path) -> None:
+    plan = softmax.registers_plan(65536, 2, whole=True, clusters=True)
+    cubin = cubin_of("softmax_registers.cuh", (plan.expression(torch.bfloat16),), (9, 0))
+    listing = dump(cubin, tmp_path, "-sass")
+    order = re.findall(r"\b(UCGABAR_ARV|UCGABAR_WAIT|LDG)\b", listing)
+    assert order == [
+        "UCGABAR_ARV",
+        *["LDG"] * (plan.elements // 8),
+        "UCGABAR_WAIT",
+        "UCGABAR_ARV",
+        "UCGABAR_WAIT",
+    ]

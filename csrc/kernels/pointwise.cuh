@@ -115,8 +115,8 @@ __device__ __forceinline__ void store_pack(T* __restrict__ out, int64 first, int
 
 // Any rows and any alignment: the elements as one long row, a thread's packs a block's width apart.
 //
-// kVector: x, residual and out are 16-byte aligned. stride: from a thread's pack to its next, %
-// cols.
+// kVector: x, residual and out are 16-byte aligned.
+// stride: elements from one of a thread's packs to its next, modulo cols.
 template <typename Steps, typename T, int kThreads, int kPacks, bool kVector>
 __device__ __forceinline__ void pointwise_flat(const T* __restrict__ x,         // [count]
                                                const T* __restrict__ residual,  // [count]

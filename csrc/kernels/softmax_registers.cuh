@@ -115,9 +115,9 @@ __global__ void CLUSTER_OF(kCluster) __launch_bounds__(kThreads, kResident<kElem
   constexpr int kWarps = kThreads / 32;
   __shared__ Partial partials[kCluster * kWarps];
   // A peer's shared memory exists once the peer has started. The wait is after the loads.
-  asm volatile("barrier.cluster.arrive.relaxed.aligned;");
+  asm volatile("barrier.cluster.arrive.relaxed;");
 
-  unsigned rank;
+  int rank;
   asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   const int64 number = block_number() / kCluster;
   const bool idle = number >= rows;
@@ -131,21 +131,22 @@ __global__ void CLUSTER_OF(kCluster) __launch_bounds__(kThreads, kResident<kElem
   const Partial mine = share.load(row, first, kStep);
   const Partial of_warp = combine_lanes<32>(mine);
 
-  asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
+  // The block's own copy before the wait: it also keeps the compiler from waiting before the loads.
+  const int lane = threadIdx.x % 32;
+  Partial* const slot = &partials[rank * kWarps + threadIdx.x / 32];
+  if (lane == rank) *slot = of_warp;
+  asm volatile("barrier.cluster.wait;" ::: "memory");
   // Lane c of each warp writes the warp's partial to block c. All reads are of a block's own
   // memory, after the second barrier, so that no block leaves while another needs it.
-  const int lane = threadIdx.x % 32;
-  if (lane < kCluster) {
-    unsigned address = static_cast<unsigned>(
-        __cvta_generic_to_shared(&partials[rank * kWarps + threadIdx.x / 32]));
+  if (lane < kCluster && lane != rank) {
+    unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(slot));
     asm("mapa.shared::cluster.u32 %0, %0, %1;" : "+r"(address) : "r"(lane));
     asm volatile("st.shared::cluster.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(of_warp.max),
                  "f"(of_warp.sum)
                  : "memory");
   }
-  __syncwarp();
-  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+  asm volatile("barrier.cluster.arrive.release;" ::: "memory");
+  asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
   const Partial all = combine_shared<kCluster * kWarps>(partials);
   share.store(row, out + offset - row.first, first, kStep, mine, all);
 #endif
