@@ -6,7 +6,6 @@ Formula: out[m, n] = sum over k of a[m, k] b[k, n], summed in float32.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -15,8 +14,8 @@ from torch import Tensor
 
 from cuda_impl import rawmodule
 from cuda_impl.extension import compiled
+from cuda_impl.matrices import addressable, is_addressable, operands, stored
 from cuda_impl.tensor_map import tensor_map
-from reference.contract import check_matmul, landing
 
 __all__ = [
     "naive_extension",
@@ -26,8 +25,6 @@ __all__ = [
     "wgmma_extension",
     "wgmma_rawmodule",
 ]
-
-DEVICES = ("cuda",)
 
 
 class Tile(NamedTuple):
@@ -106,7 +103,7 @@ def wgmma_plan(m: int, n: int, processors: int) -> WgmmaPlan:
     """
     large_tiles = -(-m // LARGE.rows) * -(-n // LARGE.cols)
     # Half the device at the large tile's speed is what the small one reaches on all of it.
-    tile = LARGE if m > 64 and 2 * large_tiles >= processors else SMALL
+    tile = LARGE if min(m, n) > 64 and 2 * large_tiles >= processors else SMALL
     clusters = -(-m // (tile.rows * tile.cluster)) * -(-n // tile.cols)
     at_once = max(processors * tile.resident // tile.cluster, 1)
     # The fewest that need no more rounds: 128 blocks for 4096^3, not 132 of which most would wait
@@ -121,12 +118,30 @@ def naive_extension(a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tenso
     a: [..., M, K]; b: [K, N], stored either way round; float32, float16 or bfloat16 on a CUDA
     device -> [..., M, N]. Errors as reference.contract says.
     """
-    return _matmul(a, b, out, _naive_extension)
+    given = operands(a, b, out)
+    if not given.empty:
+        compiled().matmul_naive(given.a, given.b, given.out, naive_plan())
+    return given.result(out)
 
 
 def naive_rawmodule(a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The same kernel as `naive_extension`, through CuPy."""
-    return _matmul(a, b, out, _naive_rawmodule)
+    given = operands(a, b, out)
+    if not given.empty:
+        threads = naive_plan()
+        strides = (given.a.stride(0), *given.b.stride())
+        rawmodule.launch(
+            given.a,
+            "matmul_naive.cuh",
+            f"matmul_naive_kernel<{rawmodule.CTYPES[a.dtype]}>",
+            rawmodule.grid_of(-(-given.out.numel() // threads)),
+            threads,
+            (
+                *_pointers(given.a, given.b, given.out),
+                *map(np.int64, (*given.out.shape, b.shape[0], *strides)),
+            ),
+        )
+    return given.result(out)
 
 
 def tiled_extension(a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -135,12 +150,33 @@ def tiled_extension(a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tenso
     a: [..., M, K]; b: [K, N], stored either way round; float32, float16 or bfloat16 on a CUDA
     device -> [..., M, N]. Errors as reference.contract says.
     """
-    return _matmul(a, b, out, _tiled_extension)
+    given = operands(a, b, out)
+    if not given.empty:
+        tile = tiled_plan(*given.out.shape, _processors(a.device))
+        compiled().matmul_tiled(given.a, *stored(given.b), given.out, tile)
+    return given.result(out)
 
 
 def tiled_rawmodule(a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The same kernel as `tiled_extension`, through CuPy."""
-    return _matmul(a, b, out, _tiled_rawmodule)
+    given = operands(a, b, out)
+    if not given.empty:
+        m, n = given.out.shape
+        tile = tiled_plan(m, n, _processors(a.device))
+        right, weight = stored(given.b)
+        strides = (given.a.stride(0), right.stride(0))
+        rawmodule.launch(
+            given.a,
+            "matmul_tiled.cuh",
+            f"matmul_tiled_kernel<{rawmodule.CTYPES[a.dtype]}, {tile}, {str(weight).lower()}>",
+            rawmodule.grid_of(-(-m // tile) * -(-n // tile)),
+            256,
+            (
+                *_pointers(given.a, right, given.out),
+                *map(np.int64, (m, n, b.shape[0], *strides)),
+            ),
+        )
+    return given.result(out)
 
 
 def wgmma_extension(a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -149,146 +185,57 @@ def wgmma_extension(a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tenso
     a: [..., M, K]; b: [K, N], stored either way round; float32, float16 or bfloat16 on a CUDA
     device of compute capability 9.0 -> [..., M, N]. Errors as reference.contract says.
     """
-    return _matmul(a, b, out, _wgmma_extension)
+    given = operands(a, b, out)
+    if not given.empty and not _suits_wgmma(given.a, given.out):
+        tiled_extension(given.a, given.b, out=given.out)
+    elif not given.empty:
+        plan = wgmma_plan(*given.out.shape, _processors(a.device))
+        right, weight = stored(given.b)
+        compiled().matmul_wgmma(
+            addressable(given.a),
+            addressable(right),
+            weight,
+            given.out,
+            *plan.tile[:4],
+            plan.blocks,
+            is_addressable(given.out),
+        )
+    return given.result(out)
 
 
 def wgmma_rawmodule(a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The same kernel as `wgmma_extension`, through CuPy."""
-    return _matmul(a, b, out, _wgmma_rawmodule)
+    given = operands(a, b, out)
+    if not given.empty and not _suits_wgmma(given.a, given.out):
+        tiled_rawmodule(given.a, given.b, out=given.out)
+    elif not given.empty:
+        from cupy.cuda.function import CPointer
 
-
-def _matmul(
-    a: Tensor, b: Tensor, out: Tensor | None, launch: Callable[[Tensor, Tensor, Tensor], None]
-) -> Tensor:
-    """launch: gets a: [M, K] with neighbours along K, b: [K, N] and out: [M, N], none empty."""
-    check_matmul(a, b, out, DEVICES)
-    k, n = b.shape
-    target = landing(out, (*a.shape[:-1], n), a)
-    if target.numel() and k:
-        # Through one dimension: [1, N] may have any stride, and is to have N.
-        rows = target.view(-1).view(-1, n)
-        launch(_by_rows(a.resolve_neg().reshape(-1, k)), b.resolve_neg(), rows)
-    else:
-        target.zero_()
-    return target if out is None or out is target else out.copy_(target)
-
-
-def _naive_extension(a: Tensor, b: Tensor, out: Tensor) -> None:
-    compiled().matmul_naive(a, b, out, naive_plan())
-
-
-def _naive_rawmodule(a: Tensor, b: Tensor, out: Tensor) -> None:
-    threads = naive_plan()
-    rawmodule.launch(
-        a,
-        "matmul_naive.cuh",
-        f"matmul_naive_kernel<{rawmodule.CTYPES[a.dtype]}>",
-        rawmodule.grid_of(-(-out.numel() // threads)),
-        threads,
-        (*_pointers(a, b, out), *_sizes(a, out, np.int64), *_int64s(a.stride(0), *b.stride())),
-    )
-
-
-def _tiled_extension(a: Tensor, b: Tensor, out: Tensor) -> None:
-    stored, weight = _stored(b)
-    compiled().matmul_tiled(a, _unstored(stored, weight), out, weight, _tile_for(out))
-
-
-def _tiled_rawmodule(a: Tensor, b: Tensor, out: Tensor) -> None:
-    stored, weight = _stored(b)
-    tile = _tile_for(out)
-    m, n = out.shape
-    rawmodule.launch(
-        a,
-        "matmul_tiled.cuh",
-        f"matmul_tiled_kernel<{rawmodule.CTYPES[a.dtype]}, {tile}, {str(weight).lower()}>",
-        rawmodule.grid_of(-(-m // tile) * -(-n // tile)),
-        256,
-        (
-            *_pointers(a, stored, out),
-            *_sizes(a, out, np.int64),
-            *_int64s(a.stride(0), stored.stride(0)),
-        ),
-    )
-
-
-def _wgmma_extension(a: Tensor, b: Tensor, out: Tensor) -> None:
-    if not _suits_wgmma(a, out):
-        return _tiled_extension(a, b, out)
-    stored, weight = _stored(b)
-    a, stored = _addressable(a), _addressable(stored)
-    plan = wgmma_plan(*out.shape, _processors(out.device))
-    tile = plan.tile
-    compiled().matmul_wgmma(
-        a,
-        _unstored(stored, weight),
-        out,
-        weight,
-        tile.rows,
-        tile.cols,
-        tile.stages,
-        tile.cluster,
-        plan.blocks,
-        _is_addressable(out),
-    )
-
-
-def _wgmma_rawmodule(a: Tensor, b: Tensor, out: Tensor) -> None:
-    from cupy.cuda.function import CPointer
-
-    if not _suits_wgmma(a, out):
-        return _tiled_rawmodule(a, b, out)
-    stored, weight = _stored(b)
-    a, stored = _addressable(a), _addressable(stored)
-    plan = wgmma_plan(*out.shape, _processors(out.device))
-    tile = plan.tile
-    bulk = _is_addressable(out)
-    map_a = _map_of(a, tile.rows)
-    maps = (
-        map_a,
-        _map_of(stored, tile.cols // tile.cluster if weight else 64),
-        # The kernel looks at it only where it can be used.
-        _map_of(out, 64) if bulk else map_a,
-    )
-    rawmodule.launch(
-        a,
-        "matmul_wgmma.cuh",
-        plan.expression(a.dtype, weight),
-        (plan.blocks, 1),
-        tile.threads,
-        # CuPy hands the driver the address of each argument's bytes; CPointer is that address.
-        (
-            *(CPointer(map_of.ctypes.data) for map_of in maps),
-            out.data_ptr(),
-            *_sizes(a, out, np.int32),
-            np.int32(bulk),
-        ),
-        tile.shared_bytes,
-    )
-
-
-def _by_rows(x: Tensor) -> Tensor:
-    """x: [rows, cols] -> the same with neighbours along cols, copied only where they are not."""
-    if x.shape[1] > 1 and x.stride(1) != 1:
-        x = x.contiguous()
-    # The stride of a dimension of size 1 may be anything; the kernels are told a plain one.
-    row = x.stride(0) if x.shape[0] > 1 else -(-x.shape[1] // 8) * 8
-    return x if x.stride() == (row, 1) else x.as_strided(x.shape, (row, 1))
-
-
-def _stored(b: Tensor) -> tuple[Tensor, bool]:
-    """b: [K, N] -> (what is stored, by rows; whether that is a weight [N, K])."""
-    k, n = b.shape
-    weight = b.stride(0) == 1 and (n == 1 or b.stride(1) >= k)
-    return _by_rows(b.t() if weight else b), weight
-
-
-def _unstored(stored: Tensor, weight: bool) -> Tensor:
-    return stored.t() if weight else stored
-
-
-def _tile_for(out: Tensor) -> int:
-    return tiled_plan(*out.shape, _processors(out.device))
+        plan = wgmma_plan(*given.out.shape, _processors(a.device))
+        tile = plan.tile
+        right, weight = stored(given.b)
+        # Named, so that padded copies and maps live until the launch has taken them.
+        left, right = addressable(given.a), addressable(right)
+        bulk = is_addressable(given.out)
+        map_a = _map_of(left, tile.rows)
+        map_b = _map_of(right, tile.cols // tile.cluster if weight else 64)
+        # Without bulk stores the kernel doesn't look at it.
+        map_out = _map_of(given.out, 64) if bulk else map_a
+        rawmodule.launch(
+            left,
+            "matmul_wgmma.cuh",
+            plan.expression(a.dtype, weight),
+            (plan.blocks, 1),
+            tile.threads,
+            (
+                # CuPy gives the driver the address of an argument's bytes: CPointer is that.
+                *(CPointer(map_of.ctypes.data) for map_of in (map_a, map_b, map_out)),
+                given.out.data_ptr(),
+                *map(np.int32, (*given.out.shape, b.shape[0], bulk)),
+            ),
+            tile.shared_bytes,
+        )
+    return given.result(out)
 
 
 def _suits_wgmma(a: Tensor, out: Tensor) -> bool:
@@ -302,36 +249,12 @@ def _suits_wgmma(a: Tensor, out: Tensor) -> bool:
     return a.element_size() == 2 and max(*a.shape, *out.shape) < 2**30
 
 
-def _is_addressable(x: Tensor) -> bool:
-    """Whether x: [rows, cols], by rows, starts and goes on at multiples of 16 bytes."""
-    row = x.stride(0)
-    return x.data_ptr() % 16 == 0 and row * x.element_size() % 16 == 0 and row >= x.shape[1]
-
-
-def _addressable(x: Tensor) -> Tensor:
-    """x, or a copy of it with padded rows. The copy reads and writes x once; the kernel that needs
-    no such alignment would take twenty times as long as the tensor cores."""
-    if _is_addressable(x):
-        return x
-    rows, cols = x.shape
-    return x.new_empty(rows, -(-cols // 8) * 8)[:, :cols].copy_(x)
-
-
 def _map_of(x: Tensor, box_rows: int) -> np.ndarray:
     return tensor_map(x.data_ptr(), x.dtype, *x.shape, x.stride(0), box_rows)
 
 
 def _pointers(*tensors: Tensor) -> tuple[int, ...]:
     return tuple(tensor.data_ptr() for tensor in tensors)
-
-
-def _sizes(a: Tensor, out: Tensor, width: type[np.integer]) -> tuple[np.integer, ...]:
-    """M, N, K."""
-    return width(out.shape[0]), width(out.shape[1]), width(a.shape[1])
-
-
-def _int64s(*numbers: int) -> tuple[np.int64, ...]:
-    return tuple(map(np.int64, numbers))
 
 
 @functools.cache

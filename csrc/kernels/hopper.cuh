@@ -44,9 +44,12 @@ __device__ __forceinline__ int cluster_rank() {
   return rank;
 }
 
-// All threads of all blocks of the cluster, with what they wrote to shared memory.
+// All threads of all blocks of the cluster, with what they wrote to shared memory. Warps arrive
+// whole, also one whose lanes went different ways before.
 __device__ __forceinline__ void cluster_sync() {
-  asm volatile("barrier.cluster.arrive.release;\n\tbarrier.cluster.wait.acquire;" ::: "memory");
+  __syncwarp();
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
 // `threads` of a block; id 0 is __syncthreads' own.

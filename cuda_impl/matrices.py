@@ -1,0 +1,89 @@
+"""How matmul's operands lie in memory, and what its kernels are told of that.
+
+A kernel wants matrices *by rows*: neighbours in memory along the last dimension, whatever lies
+between one row and the next. A copy is made only where an operand isn't so.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from reference.contract import check_matmul, landing
+
+__all__ = ["Operands", "addressable", "by_rows", "is_addressable", "operands", "stored"]
+
+DEVICES = ("cuda",)
+
+
+class Operands(NamedTuple):
+    """What a kernel multiplies.
+
+    a: [M, K], by rows; b: [K, N], any strides
+    out: [M, N], contiguous
+    target: out in the result's own shape
+    empty: nothing is left to do
+    """
+
+    a: Tensor
+    b: Tensor
+    out: Tensor
+    target: Tensor
+    empty: bool
+
+    def result(self, out: Tensor | None) -> Tensor:
+        """What to return to the user who passed `out`."""
+        return self.target if out is None or out is self.target else out.copy_(self.target)
+
+
+def operands(a: Tensor, b: Tensor, out: Tensor | None) -> Operands:
+    """a: [..., M, K]; b: [K, N]; out: [..., M, N], checked as reference.contract says."""
+    check_matmul(a, b, out, DEVICES)
+    k, n = b.shape
+    target = landing(out, (*a.shape[:-1], n), a)
+    if k == 0 or target.numel() == 0:
+        return Operands(a, b, target, target.zero_(), empty=True)
+    return Operands(
+        by_rows(a.resolve_neg().reshape(-1, k)),
+        b.resolve_neg(),
+        # Through one dimension: [1, N] may have any stride, and is to have N.
+        target.view(-1).view(-1, n),
+        target,
+        empty=False,
+    )
+
+
+def by_rows(x: Tensor) -> Tensor:
+    """x: [rows, cols] -> the same with neighbours along cols, copied only where they are not."""
+    if x.shape[1] > 1 and x.stride(1) != 1:
+        x = x.contiguous()
+    # The stride of a dimension of size 1 may be anything; the kernels are told a plain one.
+    row = x.stride(0) if x.shape[0] > 1 else -(-x.shape[1] // 8) * 8
+    return x if x.stride() == (row, 1) else x.as_strided(x.shape, (row, 1))
+
+
+def stored(b: Tensor) -> tuple[Tensor, bool]:
+    """b: [K, N] -> (what is stored, by rows; whether that is a weight [N, K])."""
+    k, n = b.shape
+    weight = b.stride(0) == 1 and (n == 1 or b.stride(1) >= k > 1)
+    return by_rows(b.t() if weight else b), weight
+
+
+def is_addressable(x: Tensor) -> bool:
+    """Whether the tensor memory accelerator can copy x: [rows, cols], by rows: they start at
+    multiples of 16 bytes."""
+    row = x.stride(0)
+    return x.data_ptr() % 16 == 0 and row * x.element_size() % 16 == 0 and row >= x.shape[1]
+
+
+def addressable(x: Tensor) -> Tensor:
+    """x, or a copy of it with padded rows. The copy reads and writes x once; the kernel that needs
+    no such alignment would take twenty times as long as the tensor cores."""
+    if is_addressable(x):
+        return x
+    rows, cols = x.shape
+    step = 16 // x.element_size()
+    padded = torch.empty((rows, -(-cols // step) * step), dtype=x.dtype, device=x.device)
+    return padded[:, :cols].copy_(x)
