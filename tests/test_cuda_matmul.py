@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -35,7 +36,7 @@ def each(rows: list[Implementation]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("row", rows, ids=lambda row: f"{row.tier}-{row.variant}")
 
 
-def function_of(row: Implementation):
+def function_of(row: Implementation) -> Callable[..., Tensor]:
     if "sm_90" in row.needs and torch.cuda.get_device_capability() != (9, 0):
         pytest.skip("needs a Hopper GPU (compute capability 9.0)")
     return row.resolve()

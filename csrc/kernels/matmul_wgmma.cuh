@@ -10,8 +10,8 @@
 
 #include "hopper.cuh"
 
-// Tiles in one column of the grid of tiles that are computed one after the other (times kCluster
-// rows each): 64 clusters then read 8 rows and 8 columns of tiles, the least there is.
+// The clusters at work at a time share what they read through L2: tiles are taken in groups of this
+// many rows (of kCluster tiles each), so that 64 clusters read 8 rows and 8 columns, the least.
 constexpr int kGroup = 8;
 
 // Where things lie in shared memory. kTileM x kTileN: of the output, a block.
@@ -200,7 +200,7 @@ __global__ void CLUSTER_SIZE(kCluster)
       for (int step = 0; step < steps; ++step) {
         const unsigned from_a = shared + ring.stage * Shared::kStageBytes;
         const unsigned from_b = from_a + Shared::kBytesA;
-        // Eight rows of a period on; without a weight 64 columns are a box of kDepth rows.
+        // Next 8 rows (of k, without a weight): a period on. Next 64 columns: a box of kDepth rows.
         const auto a = operand_descriptor(from_a + consumer * 64 * kSwizzleRow, 0, kSwizzlePeriod);
         const auto b =
             operand_descriptor(from_b, kWeight ? 0 : Shared::kDepth * kSwizzleRow, kSwizzlePeriod);
@@ -233,8 +233,7 @@ __global__ void CLUSTER_SIZE(kCluster)
         store_entries<T, kTileN>(sums, out, m, n, x, y);
       }
     }
-    // Shared memory must outlive the stores that read it, and waits for nobody else: of a thread
-    // that issued none this waits for none.
+    // Shared memory must outlive the stores that read it; those are the leaders'.
     tma_store_wait_read<0>();
   }
   // Other blocks' warps arrive at this one's barriers until they end.
