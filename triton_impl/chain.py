@@ -49,11 +49,10 @@ def chain_kernel(
     residual = tl.load(residual_ptr + offsets, mask=mask, other=0.0).to(tl.float32)
     bias = tl.load(bias_ptr + cols, mask=cols < n_cols, other=0.0).to(tl.float32)
 
-    # In bfloat16 the card's memory leaves 42 issue slots an element, so what can be folded is:
-    # factors go into the constants before them, and what only depends on bias is done once a
-    # column. Nothing is folded across a sum of bias or residual, where infinities would differ.
+    # In bfloat16 the card's memory leaves 42 issue slots an element, so a factor goes into the
+    # constants before it where it can. Not where a residual may be infinite by then: with v * bias
+    # folded into v * (1 + bias), inf * 0 would no longer be NaN.
     half_bias = bias * 0.5
-    half_gain = half_bias + 0.5
 
     v = x + bias  # add_bias
     v = v * 0.75 + residual  # scale_in, add_residual
@@ -73,7 +72,8 @@ def chain_kernel(
     v = residual * 0.3 + v  # blend_weight, blend
     v = tl.maximum(v, v * 0.1, propagate_nan=NAN)  # leak_slope, leak
     v = v * 0.8 + 0.05  # norm_scale, norm_shift
-    v = v * half_gain + 0.0625  # bias_gain, add_gain, out_scale, out_shift
+    v = v * bias + v  # bias_gain, add_gain
+    v = v * 0.5 + 0.0625  # out_scale, out_shift
 
     tl.store(y_ptr + offsets, v, mask=mask)
 
