@@ -90,11 +90,12 @@ def test_few_long_rows_are_shared_out(monkeypatch, device, n_rows: int) -> None:
     assert tier.softmax(x, out=out) is out
     torch.testing.assert_close(out.double(), OP.oracle(x), rtol=1.05 * 2**-8, atol=0)
     ((grid, _, _),) = spy.launches
-    assert grid == (n_rows, 5)
+    # Odd rows are read in tiles of 16 x 1024.
+    assert grid == (n_rows, 9)
 
 
-def test_more_shares_than_tiles_write_each_tile_once(monkeypatch, device) -> None:
-    # Shares are rounded up, so that of 7 programs for 9 tiles the last ones have none.
+def test_every_tile_is_written_when_a_share_is_empty(monkeypatch, device) -> None:
+    # Shares are rounded up, so that of 7 programs for 17 tiles the last one has none.
     monkeypatch.setattr(tier, "processors", lambda x: 7)
     x = torch.randn(1, 8 * 32768 + 1, device=device).half()
     check(tier.softmax, x)

@@ -50,8 +50,9 @@ def chain_kernel(
     bias = tl.load(bias_ptr + cols, mask=cols < n_cols, other=0.0).to(tl.float32)
 
     # In bfloat16 the card's memory leaves 42 issue slots an element, so a factor goes into the
-    # constants before it where it can. Not where a residual may be infinite by then: with v * bias
-    # folded into v * (1 + bias), inf * 0 would no longer be NaN.
+    # constants before it where it can: rescale's 1.5, dequant_scale's 1.25, and the half of v in
+    # sigmoid(v) = tanh(v / 2) / 2 + 1 / 2. Not where a residual may be infinite by then: with
+    # v + v * bias folded into v * (1 + bias), inf * 0 would no longer be NaN.
     half_bias = bias * 0.5
 
     v = x + bias  # add_bias
@@ -59,15 +60,15 @@ def chain_kernel(
     v = tl.clamp(v, -1.5, 1.5, propagate_nan=NAN)  # clamp_in
     u = v * v * 0.0356774081 + 0.7978845608  # gelu_square, gelu_cubic, gelu_linear
     u = tanh(u * v, MODE)  # gelu_argument, gelu_tanh
-    u = u * 0.75 + 0.75  # gelu_half, gelu_centre, with the 1.5 of rescale
+    u = u * 0.75 + 0.75  # gelu_half, gelu_centre
     v = v * u - 0.25  # gelu, rescale, recentre
-    u = tanh(v * 0.851 + half_bias, MODE)  # gate_scale, gate_bias, with the half of a sigmoid
+    u = tanh(v * 0.851 + half_bias, MODE)  # gate_scale, gate_bias
     u = u * 0.5 + 0.5  # gate_sigmoid
     v = v * u + residual  # gate, skip
     u = tl.maximum(v, 0.0, propagate_nan=NAN)  # relu
     v = u * u * 0.125 + v  # relu_square, relu_scale, add_relu
     v = tl.clamp(v, -2.0, 2.0, propagate_nan=NAN)  # cap
-    u = v * v * -0.078125 + 1.25  # bend_square, bend_slope, bend_one, with dequant_scale
+    u = v * v * -0.078125 + 1.25  # bend_square, bend_slope, bend_one
     v = v * u - 0.125  # bend, dequant_scale, dequant_zero
     v = residual * 0.3 + v  # blend_weight, blend
     v = tl.maximum(v, v * 0.1, propagate_nan=NAN)  # leak_slope, leak

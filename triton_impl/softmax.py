@@ -40,8 +40,12 @@ ROW_PLANS = (
 # (4.07 TB/s at 32768), two-byte types don't (3.2 TB/s).
 ROWS_LIMIT = {4: 32768, 2: 16384}
 
-# Online kernel: (up to this many bytes a row, warps). 16-byte loads, ITEMS of them in flight.
-ITEMS = 4
+# Online kernel: what a thread has in flight: four loads of 16 bytes where rows are aligned, and no
+# more than 16 narrower ones where they aren't, whose addresses take registers too.
+THREAD_BYTES = 64
+THREAD_LOADS = 16
+
+# Online kernel: (up to this many bytes a row, warps).
 ONLINE_PLANS = (
     # Two or three programs a multiprocessor, whose rows together fit in its 256 KB of L1.
     (2**17, 16),
@@ -188,6 +192,12 @@ def softmax(x: Tensor, *, out: Tensor | None = None) -> Tensor:
     return settle(y, out, x)
 
 
+def online_tile(unit: int, itemsize: int, num_warps: int) -> tuple[int, int]:
+    """(items, lanes) for rows of a multiple of `unit` elements: one load a thread and item."""
+    width = min(unit, 16 // itemsize)
+    return min(THREAD_BYTES // (width * itemsize), THREAD_LOADS), num_warps * 32 * width
+
+
 def _launch(x: Tensor, y: Tensor) -> None:
     """x, y: contiguous, one shape, not empty"""
     n_cols = x.shape[-1]
@@ -206,9 +216,9 @@ def _launch(x: Tensor, y: Tensor) -> None:
     few = n_rows < processors(x)
     row_bytes = n_cols * x.element_size()
     num_warps = 32 if few else next(plan[1] for plan in ONLINE_PLANS if row_bytes <= plan[0])
-    lanes = num_warps * 32 * (16 // x.element_size())
-    n_tiles = triton.cdiv(n_cols, ITEMS * lanes)
+    items, lanes = online_tile(unit, x.element_size(), num_warps)
+    n_tiles = triton.cdiv(n_cols, items * lanes)
     n_shares = min(processors(x) // n_rows, n_tiles) if few else 1
     softmax_online_kernel[(n_rows, n_shares)](
-        x, y, n_cols // unit, n_shares, unit, ITEMS, lanes, num_warps=num_warps
+        x, y, n_cols // unit, n_shares, unit, items, lanes, num_warps=num_warps
     )

@@ -1,0 +1,287 @@
+"""Every Triton kernel in every configuration compiles to a cubin for compute capability 9.0.
+
+No GPU is needed: this file run as a script, without the interpreter, compiles and prints one JSON
+line a configuration; the tests read what the compiler made of each off the cubin. No spills,
+16-byte accesses, tensor cores, and as many special functions as the op's bound counts on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+WORKERS = 2
+TYPES = ("fp32", "fp16", "bf16")
+
+
+@dataclass(frozen=True)
+class Build:
+    """One instance of a kernel.
+
+    types: of the arguments that aren't constants, by name
+    aligned: which of them are multiples of 16, as a launch with such arguments would find
+    """
+
+    name: str
+    kernel: Any
+    types: dict[str, str]
+    constants: dict[str, Any]
+    aligned: tuple[str, ...]
+    options: dict[str, int]
+
+
+def softmax_builds() -> Iterator[Build]:
+    from triton_impl import softmax as tier
+
+    for dtype in TYPES:
+        size = 4 if dtype == "fp32" else 2
+        pointers = {"x_ptr": f"*{dtype}", "y_ptr": f"*{dtype}"}
+        for block in (1, 1024, 16384):
+            yield Build(
+                f"softmax_sketch {dtype} {block}",
+                tier.softmax_sketch_kernel,
+                pointers | {"n_cols": "i32"},
+                {"BLOCK_COLS": block},
+                (*pointers, "n_cols"),
+                {"num_warps": min(max(block // 512, 4), 32)},
+            )
+        for most_cols, elements, num_warps in tier.ROW_PLANS:
+            if most_cols > tier.ROWS_LIMIT[size]:
+                continue
+            for block in (1, 256, 1024, 2048) if most_cols == 2048 else (most_cols,):
+                # 8: rows of 1000 and the like, 1: any length.
+                for unit in (16, 8, 1):
+                    yield Build(
+                        f"softmax_rows {dtype} {block} {unit}",
+                        tier.softmax_rows_kernel,
+                        pointers | {"n_rows": "i32", "n_units": "i32"},
+                        {"UNIT": unit, "BLOCK_ROWS": elements // block, "BLOCK_COLS": block},
+                        tuple(pointers),
+                        {"num_warps": num_warps},
+                    )
+        for _, num_warps in tier.ONLINE_PLANS:
+            for unit in (16, 1):
+                items, lanes = tier.online_tile(unit, size, num_warps)
+                yield Build(
+                    f"softmax_online {dtype} {num_warps} {unit}",
+                    tier.softmax_online_kernel,
+                    pointers | {"n_units": "i32", "n_shares": "i32"},
+                    {"UNIT": unit, "ITEMS": items, "LANES": lanes},
+                    tuple(pointers),
+                    {"num_warps": num_warps},
+                )
+
+
+def chain_builds() -> Iterator[Build]:
+    from triton_impl import chain, chain_sfu
+
+    for name, tier in (("chain", chain), ("chain_sfu", chain_sfu)):
+        for dtype in TYPES:
+            for unit, cols in ((16, tier.TILE_COLS), (8, tier.TILE_COLS), (1, 256)):
+                names = ("x_ptr", "residual_ptr", "bias_ptr", "y_ptr")
+                yield Build(
+                    f"{name} {dtype} {cols} {unit}",
+                    getattr(tier, f"{name}_kernel"),
+                    dict.fromkeys(names, f"*{dtype}") | {"n_rows": "i32", "n_units": "i32"},
+                    {
+                        "UNIT": unit,
+                        "BLOCK_ROWS": tier.TILE // cols,
+                        "BLOCK_COLS": cols,
+                        "MODE": "wide" if dtype == "fp32" else "narrow",
+                    },
+                    names,
+                    {"num_warps": tier.NUM_WARPS},
+                )
+
+
+def matmul_builds() -> Iterator[Build]:
+    from triton_impl import matmul as tier
+
+    sizes = {"size_m": "i32", "size_n": "i32", "size_k": "i32"}
+
+    def tile(plan: Any) -> dict[str, Any]:
+        return {
+            "BLOCK_M": plan.block_m,
+            "BLOCK_N": plan.block_n,
+            "BLOCK_K": plan.block_k,
+            "BAND": tier.BAND,
+            "WIDEN": False,
+        }
+
+    def options(plan: Any) -> dict[str, int]:
+        return {"num_warps": plan.num_warps, "num_stages": plan.num_stages}
+
+    plans = (*(plan for _, plan in tier.DECODE_PLANS), tier.LARGE, tier.MEDIUM, tier.SMALL)
+    for plan in plans:
+        for dtype in ("fp16", "bf16"):
+            for layout in ("nk", "kn"):
+                m, n, k = plan.block_m, plan.block_n, plan.block_k
+                blocks = {
+                    "a_desc": [m, k],
+                    "b_desc": [n, k] if layout == "nk" else [k, n],
+                    "y_desc": [m, n // 2 if plan.halves else n],
+                }
+                yield Build(
+                    f"matmul_descriptor {dtype} {layout} {m}x{n}x{k}",
+                    tier.matmul_descriptor_kernel,
+                    {name: f"tensordesc<{dtype}{block}>" for name, block in blocks.items()} | sizes,
+                    tile(plan) | {"B_IS_NK": layout == "nk", "HALVES": plan.halves},
+                    tuple(sizes),
+                    options(plan),
+                )
+    for dtype in TYPES:
+        plan = tier.POINTER_FP32 if dtype == "fp32" else tier.POINTER
+        pointers = dict.fromkeys(("a_ptr", "b_ptr", "y_ptr"), f"*{dtype}")
+        for layout, one, other in (
+            ("nk", "stride_b_k", "stride_b_n"),
+            ("kn", "stride_b_n", "stride_b_k"),
+        ):
+            for how in ("aligned", "unaligned"):
+                yield Build(
+                    f"matmul_pointer {dtype} {layout} {how}",
+                    tier.matmul_pointer_kernel,
+                    pointers | sizes | {"stride_a_m": "i32", other: "i32"},
+                    tile(plan) | {"stride_a_k": 1, one: 1},
+                    (*pointers, *sizes, "stride_a_m", other) if how == "aligned" else (),
+                    options(plan),
+                )
+
+
+def compile_share(index: int) -> None:
+    """Compile every WORKERS-th build from `index` on, and print what came of each."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    cuobjdump = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
+    builds = (*softmax_builds(), *chain_builds(), *matmul_builds())
+    for build in builds[index::WORKERS]:
+        names = build.kernel.arg_names
+        source = ASTSource(
+            build.kernel,
+            {name: build.types.get(name, "constexpr") for name in names},
+            {(names.index(name),): value for name, value in build.constants.items()},
+            {(names.index(name),): [["tt.divisibility", 16]] for name in build.aligned},
+        )
+        compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=build.options)
+        with tempfile.NamedTemporaryFile(suffix=".cubin") as cubin:
+            cubin.write(compiled.asm["cubin"])
+            cubin.flush()
+
+            def dump(what: str, path: str = cubin.name) -> str:
+                command = [str(cuobjdump), what, path]
+                return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+            usage = dump("--dump-resource-usage")
+            sass = dump("--dump-sass")
+        found = {
+            "name": build.name,
+            "registers": int(re.search(r"REG:(\d+)", usage)[1]),
+            # ptxas gives a kernel without arrays a stack only to spill to.
+            "stack_bytes": int(re.search(r"STACK:(\d+)", usage)[1]),
+            "shared_bytes": compiled.metadata.shared,
+            "tensor_cores": sorted(set(re.findall(r"\b(HGMMA|HMMA|FFMA)\b", sass))),
+            "special": len(re.findall(r"\bMUFU\.(?:TANH|EX2)\b", sass)),
+            "loads": sorted(set(re.findall(r"\b(?:LDG|LDGSTS|UTMALDG)\.[A-Z0-9.]+", sass))),
+            "stores": sorted(set(re.findall(r"\b(?:STG|UTMASTG)\.[A-Z0-9.]+", sass))),
+        }
+        print(json.dumps(found), flush=True)
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """By name, what came of every build."""
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    environment["PYTHONPATH"] = str(ROOT)
+    # A cache of its own, so that everything is compiled here and now.
+    environment["TRITON_CACHE_DIR"] = str(tmp_path_factory.mktemp("triton"))
+    workers = [
+        subprocess.Popen(
+            [sys.executable, __file__, str(index)],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for index in range(WORKERS)
+    ]
+    found: dict[str, dict[str, Any]] = {}
+    for worker in workers:
+        out, err = worker.communicate()
+        assert worker.returncode == 0, err
+        found |= {figures["name"]: figures for figures in map(json.loads, out.splitlines())}
+    return found
+
+
+def of(compiled: dict[str, dict[str, Any]], pattern: str) -> list[dict[str, Any]]:
+    """The builds whose names match, of which there must be some."""
+    found = [figures for name, figures in compiled.items() if re.fullmatch(pattern, name)]
+    assert found
+    return found
+
+
+def test_nothing_spills(compiled) -> None:
+    assert {name for name, figures in compiled.items() if figures["stack_bytes"]} == set()
+
+
+def test_everything_fits_in_shared_memory(compiled) -> None:
+    # What a program may have on compute capability 9.0.
+    assert max(figures["shared_bytes"] for figures in compiled.values()) <= 227 * 1024
+
+
+def test_aligned_rows_move_16_bytes_at_a_time(compiled) -> None:
+    names = r"softmax_(rows \S+ (?!1 )\d+ 16|online \S+ \d+ 16)|chain\S* \S+ 1024 16"
+    for figures in (*of(compiled, names), *of(compiled, r"(softmax_rows|chain\S*) \S+16 1024 8")):
+        moves = figures["loads"] + figures["stores"]
+        assert all(move.endswith(".128") for move in moves), (figures["name"], moves)
+
+
+def test_matrix_products_use_the_units_meant_for_them(compiled) -> None:
+    for figures in of(compiled, r"matmul_descriptor \S+ \S+ (64|128)x.*"):
+        assert "HGMMA" in figures["tensor_cores"], figures
+    # Fewer rows than wgmma takes.
+    for figures in of(compiled, r"matmul_descriptor \S+ \S+ (16|32)x.*"):
+        assert "HMMA" in figures["tensor_cores"], figures
+    for figures in of(compiled, r"matmul_descriptor .*"):
+        assert all(load.startswith("UTMALDG") for load in figures["loads"]), figures
+        assert all(store.startswith("UTMASTG") for store in figures["stores"]), figures
+    # TF32 would be an HMMA or HGMMA here.
+    for figures in of(compiled, r"matmul_pointer fp32 .*"):
+        assert figures["tensor_cores"] == ["FFMA"], figures
+
+
+@pytest.mark.parametrize(("chain", "narrow"), [("chain", 2), ("chain_sfu", 8)])
+def test_special_functions_an_element(compiled, chain: str, narrow: int) -> None:
+    # 32 elements a thread. float32 takes an exponential for each tanh (and a reciprocal).
+    for figures in of(compiled, rf"{chain} \S+ 1024 16"):
+        assert figures["special"] == narrow * 32, figures
+
+
+@pytest.mark.parametrize(
+    ("names", "most"),
+    [
+        # So many registers a thread leave this many threads a multiprocessor: what the plans say.
+        (r"softmax_rows \S+ (4096|8192|16384) 16", 64),
+        (r"softmax_online .* 16", 64),
+        (r"chain \S+ 1024 16", 128),
+        (r"chain_sfu \S+ 1024 16", 80),
+    ],
+)
+def test_registers_leave_room_for_the_threads_planned(compiled, names: str, most: int) -> None:
+    for figures in of(compiled, names):
+        assert figures["registers"] <= most, figures
+
+
+if __name__ == "__main__":
+    compile_share(int(sys.argv[1]))
