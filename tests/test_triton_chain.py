@@ -8,6 +8,8 @@ import re
 
 import pytest
 import torch
+import triton
+import triton.language as tl
 from torch import Tensor
 from triton_spy import spy_on
 
@@ -18,6 +20,7 @@ from reference.ops import OPS
 from reference.spec import Case
 from triton_impl import chain as chain_tier
 from triton_impl import chain_sfu as chain_sfu_tier
+from triton_impl import special
 
 INF, NAN = math.inf, math.nan
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -65,6 +68,21 @@ def test_the_source_names_every_step_in_order(truth, kernel) -> None:
     source = inspect.getsource(kernel.fn)
     comments = re.findall(r"^ +[uv] = .*  # (.*)$", source, re.MULTILINE)
     assert ", ".join(comments).split(", ") == [step.name for step in truth.STEPS]
+
+
+@triton.jit
+def _sigmoid_kernel(t_ptr, y_ptr, BLOCK: tl.constexpr, MODE: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(y_ptr + at, special.sigmoid_of_twice(tl.load(t_ptr + at), 4.0, -1.5, MODE))
+
+
+@pytest.mark.parametrize(("mode", "most"), [("narrow", 7e-5), ("wide", 6e-7)])
+def test_polynomials_for_a_sigmoid(mode: str, most: float, device) -> None:
+    t = torch.linspace(-1, 1, 2**14, device=device)
+    got = torch.full_like(t, NAN)
+    _sigmoid_kernel[(1,)](t, got, len(t), mode)
+    expected = 4 * torch.sigmoid(2 * t.double()) - 1.5
+    assert (got.double() - expected).abs().max() <= most
 
 
 @every_chain
