@@ -53,14 +53,14 @@ def digest(sources: tuple[str, ...], root: Path = ROOT) -> str:
 
 
 def _texts(sources: tuple[str, ...], root: Path) -> list[tuple[str, str]]:
-    """(path, text) of every source: the named functions of a Python file, or a whole file with
+    """(path, text) of every source: the named definitions of a Python file, or a whole file with
     the project's own headers that it includes."""
     texts: dict[str, str] = {}
     for source in sources:
         path, _, symbols = source.partition(":")
         text = _read(root / path)
         if symbols:
-            texts[source] = _functions(path, text, symbols.split(","))
+            texts[source] = _definitions(path, text, symbols.split(","))
         else:
             _add_with_headers(path, text, root, texts)
     return list(texts.items())
@@ -86,23 +86,29 @@ def _read(path: Path) -> str:
         raise SourceError(f"{path}: {error.strerror}") from error
 
 
-def _functions(path: str, text: str, names: list[str]) -> str:
-    """The source of the named top-level functions, with their decorators."""
-    found = {
-        node.name: node
-        for node in ast.parse(text).body
-        if isinstance(node, ast.FunctionDef | ast.ClassDef)
-    }
+def _definitions(path: str, text: str, names: list[str]) -> str:
+    """The source of the named top-level functions, with their decorators, classes and constants."""
+    found = {name: node for node in ast.parse(text).body for name in _names(node)}
     missing = [name for name in names if name not in found]
     if missing:
-        raise SourceError(f"{path} has no function {', '.join(missing)}")
+        raise SourceError(f"{path} does not define {', '.join(missing)}")
     lines = text.splitlines(keepends=True)
     pieces = []
     for name in names:
         node = found[name]
-        first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+        decorators = getattr(node, "decorator_list", [])
+        first = min([node.lineno, *(decorator.lineno for decorator in decorators)])
         pieces.append("".join(lines[first - 1 : node.end_lineno]))
     return "\n".join(pieces)
+
+
+def _names(node: ast.stmt) -> list[str]:
+    """What a top-level statement defines."""
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return [node.name]
+    if isinstance(node, ast.Assign):
+        return [target.id for target in node.targets if isinstance(target, ast.Name)]
+    return []
 
 
 @functools.cache

@@ -33,7 +33,9 @@ class Implementation:
     op, tier, variant: its name, all three unique together
     module, function: where to find ``function(*inputs, out=None) -> Tensor``
     sources: what counts as its code: ``path`` for a whole file or ``path:name,name`` for
-        functions of a Python file. A .cuh that a named file includes counts too.
+        functions, classes and constants of a Python file. A .cuh that a named file includes counts
+        too. What launches every op alike (triton_impl/launch.py, cuda_impl/rawmodule.py,
+        csrc/launch.h) counts for none.
     kernels: the device functions by name, as they stand in the compiled code
     effort: one of ``EFFORTS``
     needs: some of ``NEEDS``
@@ -87,7 +89,13 @@ def _library(op: str, variant: str, function: str, *symbols: str, **more: Any) -
 
 
 def _triton(
-    op: str, variant: str, function: str, effort: str, kernels: tuple[str, ...], *symbols: str
+    op: str,
+    variant: str,
+    function: str,
+    effort: str,
+    kernels: tuple[str, ...],
+    *symbols: str,
+    more: tuple[str, ...] = (),
 ) -> Implementation:
     return Implementation(
         op=op,
@@ -95,7 +103,7 @@ def _triton(
         variant=variant,
         module=f"triton_impl.{op}",
         function=function,
-        sources=(f"triton_impl/{op}.py:{','.join((function, *kernels, *symbols))}",),
+        sources=(f"triton_impl/{op}.py:{','.join((function, *kernels, *symbols))}", *more),
         effort=effort,
         kernels=kernels,
         needs=("triton",),
@@ -103,10 +111,21 @@ def _triton(
 
 
 def _cuda(
-    op: str, variant: str, effort: str, kernels: tuple[str, ...], *needs: Needs
+    op: str,
+    variant: str,
+    effort: str,
+    kernels: tuple[str, ...],
+    *needs: Needs,
+    symbols: tuple[str, ...] = (),
+    more: tuple[str, ...] = (),
+    more_cupy: tuple[str, ...] = (),
 ) -> tuple[Implementation, Implementation]:
-    """The two ways to one kernel source: the extension and CuPy."""
+    """The two ways to one kernel source: the extension and CuPy.
+
+    symbols: of cuda_impl/`op`.py, and `more` sources, that both count; more_cupy: CuPy's alone
+    """
     kernel_source = f"csrc/kernels/{op}_{variant}.cuh"
+    plan = ",".join((f"{variant}_plan", *symbols))
     return (
         Implementation(
             op=op,
@@ -117,7 +136,8 @@ def _cuda(
             sources=(
                 kernel_source,
                 f"csrc/{op}_{variant}.cu",
-                f"cuda_impl/{op}.py:{variant}_extension,{variant}_plan",
+                f"cuda_impl/{op}.py:{variant}_extension,{plan}",
+                *more,
             ),
             effort=effort,
             kernels=kernels,
@@ -129,7 +149,12 @@ def _cuda(
             variant=variant,
             module=f"cuda_impl.{op}",
             function=f"{variant}_rawmodule",
-            sources=(kernel_source, f"cuda_impl/{op}.py:{variant}_rawmodule,{variant}_plan"),
+            sources=(
+                kernel_source,
+                f"cuda_impl/{op}.py:{variant}_rawmodule,{plan}",
+                *more,
+                *more_cupy,
+            ),
             effort=effort,
             kernels=kernels,
             needs=("gpu", "cupy", *needs),
@@ -151,14 +176,36 @@ def _compiled(op: str) -> tuple[Implementation, Implementation]:
     )
 
 
-def _chain(op: str) -> tuple[Implementation, ...]:
+def _chain(op: str, *special: str) -> tuple[Implementation, ...]:
+    """special: what of triton_impl/special.py the op's kernel calls"""
     return (
         _library(op, "eager", "eager", "forty", issue="stream"),
         _library(op, "graph", "eager", "forty", needs=("gpu",)),
         *_compiled(op),
-        _triton(op, "tuned", op, "good", (f"{op}_kernel",)),
-        *_cuda(op, "naive", "naive", (f"{op}_naive_kernel",)),
-        *_cuda(op, "packed", "good", (f"{op}_packed_kernel",)),
+        _triton(
+            op,
+            "tuned",
+            op,
+            "good",
+            (f"{op}_kernel",),
+            *("TILE", "TILE_COLS", "NUM_WARPS"),
+            more=(f"triton_impl/special.py:{','.join(special)}",),
+        ),
+        *_cuda(
+            op,
+            "naive",
+            "naive",
+            (f"{op}_naive_kernel",),
+            more_cupy=("cuda_impl/pointwise.py:launch_naive,_pointers",),
+        ),
+        *_cuda(
+            op,
+            "packed",
+            "good",
+            (f"{op}_packed_kernel",),
+            more=("cuda_impl/pointwise.py:PackedPlan,plan_for",),
+            more_cupy=("cuda_impl/pointwise.py:launch_packed,_pointers",),
+        ),
     )
 
 
@@ -168,20 +215,67 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
     *_compiled("softmax"),
     _triton("softmax", "sketch", "sketch", "sketch", ("softmax_sketch_kernel",)),
     _triton(
-        "softmax", "tuned", "softmax", "good", ("softmax_rows_kernel", "softmax_online_kernel")
+        "softmax",
+        "tuned",
+        "softmax",
+        "good",
+        ("softmax_rows_kernel", "softmax_online_kernel"),
+        *("ROW_PLANS", "ROWS_LIMIT", "THREAD_BYTES", "THREAD_LOADS", "ONLINE_PLANS", "LOG2_E"),
+        *("_exp", "_finite_or_zero", "online_tile", "_launch"),
     ),
     *_cuda("softmax", "naive", "naive", ("softmax_naive_kernel",)),
-    *_cuda("softmax", "registers", "good", ("softmax_registers_kernel", "softmax_online_kernel")),
+    *_cuda(
+        "softmax",
+        "registers",
+        "good",
+        ("softmax_registers_kernel", "softmax_cluster_kernel", "softmax_online_kernel"),
+        symbols=("HELD", "SHARED_BY", "SHARED_BY_ONE_BLOCK", "RowPlan", "_plan", "_has_clusters"),
+    ),
     # chains
-    *_chain("chain"),
-    *_chain("chain_sfu"),
+    *_chain("chain", "TWO_LOG2_E", "mode", "tanh", "_reciprocal"),
+    *_chain("chain_sfu", "TWO_LOG2_E", "mode", "tanh", "sigmoid_of_twice", "_reciprocal"),
     # matmul
     _library("matmul", "eager", "eager"),
     *_compiled("matmul"),
-    _triton("matmul", "tuned", "matmul", "good", ("matmul_kernel",)),
-    *_cuda("matmul", "naive", "naive", ("matmul_naive_kernel",)),
-    *_cuda("matmul", "tiled", "good", ("matmul_tiled_kernel",)),
-    *_cuda("matmul", "wgmma", "good", ("matmul_wgmma_kernel",), "sm_90"),
+    _triton(
+        "matmul",
+        "tuned",
+        "matmul",
+        "good",
+        ("matmul_descriptor_kernel", "matmul_pointer_kernel"),
+        *("Plan", "DECODE_PLANS", "LARGE", "MEDIUM", "SMALL", "POINTER", "POINTER_FP32", "BAND"),
+        *("_tile_of", "_launch", "_has_descriptors", "_capability", "_describable", "_choose"),
+        *("_launch_descriptor", "_launch_pointer"),
+    ),
+    *_cuda(
+        "matmul",
+        "naive",
+        "naive",
+        ("matmul_naive_kernel",),
+        more_cupy=("cuda_impl/matmul.py:_pointers",),
+    ),
+    *_cuda(
+        "matmul",
+        "tiled",
+        "good",
+        ("matmul_tiled_kernel",),
+        symbols=("_processors",),
+        more=("cuda_impl/matrices.py:by_rows,stored",),
+        more_cupy=("cuda_impl/matmul.py:_pointers",),
+    ),
+    *_cuda(
+        "matmul",
+        "wgmma",
+        "good",
+        ("matmul_wgmma_kernel",),
+        "sm_90",
+        symbols=(
+            *("Tile", "LARGE", "SMALL", "WgmmaPlan"),
+            *("_suits_wgmma", "_capability", "_processors"),
+        ),
+        more=("cuda_impl/matrices.py:by_rows,stored,is_addressable,addressable",),
+        more_cupy=("cuda_impl/matmul.py:_map_of,_pointers", "cuda_impl/tensor_map.py"),
+    ),
 )
 
 

@@ -7,6 +7,9 @@
 
 #include "launchers.h"
 
+// matmul_bindings.cpp
+void bind_matmul(pybind11::module_& module);
+
 namespace {
 
 void softmax_naive_binding(const at::Tensor& x, const at::Tensor& out, int threads) {
@@ -79,4 +82,5 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.def("chain_packed", &chain_packed_binding<chain_packed>);
   module.def("chain_sfu_naive", &chain_naive_binding<chain_sfu_naive>);
   module.def("chain_sfu_packed", &chain_packed_binding<chain_sfu_packed>);
+  bind_matmul(module);
 }

@@ -77,8 +77,13 @@ def test_another_function_of_the_file_changes_no_digest(tree: Path) -> None:
     assert digest(("a.py:f",), tree) == before
 
 
+def test_a_table_of_constants_counts_where_it_is_named(tree: Path) -> None:
+    (tree / "plans.py").write_text("# why\nPLANS = (\n    (1, 2),\n)\nOTHER = 3\n")
+    assert measure(("plans.py:PLANS",), tree) == CodeSize(lines=3, tokens=10)
+
+
 def test_missing_sources_are_sentences(tree: Path) -> None:
-    with pytest.raises(SourceError, match=r"a\.py has no function h"):
+    with pytest.raises(SourceError, match=r"a\.py does not define h"):
         measure(("a.py:h",), tree)
     with pytest.raises(SourceError, match=r"b\.py: No such file"):
         measure(("b.py",), tree)
