@@ -82,25 +82,28 @@ class _GraphArm:
 
     def __init__(self, calls: Sequence[Call], sample_seconds: float) -> None:
         self.outputs: list[object] = []
-        self._capture(calls, passes=1)
+        # A graph knows addresses only: without the calls, what they work on would be freed, and
+        # the next capture gives freed memory back to the driver.
+        self._calls = calls
+        self._capture(passes=1)
         pass_seconds = self._time(replays=1)
         passes = math.ceil(GRAPH_SECONDS / pass_seconds)
         passes = max(1, min(passes, GRAPH_CALLS // len(calls)))
         if passes > 1:
-            self._capture(calls, passes)
+            self._capture(passes)
         self._replays = math.ceil(sample_seconds / (pass_seconds * passes))
 
-    def _capture(self, calls: Sequence[Call], passes: int) -> None:
+    def _capture(self, passes: int) -> None:
         # Results that a call allocates itself are kept, else the graph's allocator would hand
         # the same block, warm in the cache, to every call.
         self.outputs.clear()
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph):
             for repeat in range(passes):
-                results = [call() for call in calls]
+                results = [call() for call in self._calls]
                 if repeat == 0:
                     self.outputs = results
-        self._calls = len(calls) * passes
+        self._call_count = len(self._calls) * passes
 
     def _time(self, replays: int) -> float:
         start = torch.cuda.Event(enable_timing=True)
@@ -116,7 +119,7 @@ class _GraphArm:
         return float(start.elapsed_time(end)) * 1e-3 / replays
 
     def sample(self) -> float:
-        return self._time(self._replays) / self._calls
+        return self._time(self._replays) / self._call_count
 
     def run(self) -> None:
         self._graph.replay()

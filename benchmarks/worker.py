@@ -12,6 +12,7 @@ import json
 import os
 import sys
 import traceback
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ import torch
 from benchmarks import device
 from benchmarks.bench import Bench, Machine
 from benchmarks.ceilings import measure_ceilings
+from benchmarks.codesize import ROOT
 from benchmarks.implementations import find
 from benchmarks.timing import Settings
 from reference.ops import OPS
@@ -48,7 +50,7 @@ class _Worker:
         except Exception as error:
             traceback.print_exc()
             text = " ".join(f"{type(error).__name__}: {error}".split())
-            return {"error": text, "fatal": self._ruined()}
+            return {"error": f"{text} (at {_place(error)})", "fatal": self._ruined()}
 
     def _do(self, request: dict[str, Any]) -> dict[str, Any]:
         if request["do"] == "environment":
@@ -83,6 +85,17 @@ class _Worker:
             print(f"the CUDA context is lost: {error}", file=sys.stderr)
             return True
         return False
+
+
+def _place(error: Exception) -> str:
+    """The last line of the project's own that the error came through, as file:line."""
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if Path(frame.filename).is_relative_to(ROOT)
+        and "site-packages" not in Path(frame.filename).parts
+    ]
+    return f"{Path(frames[-1].filename).relative_to(ROOT)}:{frames[-1].lineno}"
 
 
 if __name__ == "__main__":

@@ -93,7 +93,9 @@ def test_softmax_of_misaligned_memory(cols: int, dtype: torch.dtype, device: tor
             out = guarded(torch.full_like(values, float("nan")), offset_out)
             softmax.registers_extension(guarded(values, offset_in), out=out)
             assert_close("softmax", out, values)
-            assert torch.allclose(out.float(), expected.float(), rtol=2**-7, atol=0)
+            # float16's step below 2^-14, where the relative one ends.
+            step = 2**-24 if dtype is torch.float16 else 0
+            assert torch.allclose(out.float(), expected.float(), rtol=2**-7, atol=step)
 
 
 @each(SOFTMAXES)

@@ -132,6 +132,16 @@ def test_a_graph_s_time_grows_with_the_work_and_follows_its_inputs() -> None:
 
 
 @pytest.mark.gpu
+def test_an_arm_keeps_what_its_graph_works_on() -> None:
+    device = torch.device("cuda")
+    arm = make_arm(copy_calls(2**26, device, 2**26), device, "graph", 0.01)
+    # What nobody holds goes back to the driver here, and replaying would read unmapped memory.
+    torch.cuda.empty_cache()
+    assert arm.sample() > 0
+    torch.cuda.synchronize()
+
+
+@pytest.mark.gpu
 def test_work_on_another_stream_can_not_hide_from_the_clock() -> None:
     """Inside a capture it must be joined, or capturing fails; either way there is no short time."""
     device = torch.device("cuda")
