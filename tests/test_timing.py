@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import itertools
 import math
+import subprocess
+import sys
 import time
 
 import pytest
 import torch
 
-from benchmarks.ceilings import CPU_WORKING_SET, copy_calls, set_count
+from benchmarks.ceilings import CPU_WORKING_SET, copy_arm, copy_calls, set_count
+from benchmarks.codesize import ROOT
 from benchmarks.device import Clocks
 from benchmarks.timing import Settings, host_seconds, make_arm, measure
 
@@ -106,7 +109,7 @@ def test_a_working_set_is_three_caches() -> None:
 
 
 def test_the_copy_moves_as_many_bytes_as_asked() -> None:
-    calls = copy_calls(2**20, CPU, 2**20)
+    calls = copy_calls(2**20, CPU, 2**20)["driver"]
     assert len(calls) == 3
     results = [call() for call in calls]
     assert all(isinstance(r, torch.Tensor) and 2 * r.nbytes == 2**20 for r in results)
@@ -125,7 +128,9 @@ def test_a_graph_s_time_grows_with_the_work_and_follows_its_inputs() -> None:
 
     once = make_arm([lambda: torch.exp(x, out=out)], device, "graph", 0.01)
     twenty = make_arm([many], device, "graph", 0.01)
-    assert 15 < twenty.sample() / once.sample() < 25
+    # The least of several: other tests may run on the same card.
+    least_once, least_twenty = (min(arm.sample() for _ in range(5)) for arm in (once, twenty))
+    assert 10 < least_twenty / least_once < 40
     x.fill_(0.0)
     once.run()
     assert torch.equal(out, torch.ones_like(out))
@@ -134,24 +139,34 @@ def test_a_graph_s_time_grows_with_the_work_and_follows_its_inputs() -> None:
 @pytest.mark.gpu
 def test_an_arm_keeps_what_its_graph_works_on() -> None:
     device = torch.device("cuda")
-    arm = make_arm(copy_calls(2**26, device, 2**26), device, "graph", 0.01)
+    arm = copy_arm(2**26, device, 2**26, 0.01)
     # What nobody holds goes back to the driver here, and replaying would read unmapped memory.
     torch.cuda.empty_cache()
     assert arm.sample() > 0
     torch.cuda.synchronize()
 
 
+HIDES = """
+import torch
+from benchmarks.timing import make_arm
+
+x = torch.randn(2**24, device="cuda")
+side = torch.cuda.Stream()
+
+def hides():
+    with torch.cuda.stream(side):
+        return x.exp()
+
+try:
+    make_arm([hides], torch.device("cuda"), "graph", 0.01).sample()
+except RuntimeError:
+    print("refused")
+"""
+
+
 @pytest.mark.gpu
 def test_work_on_another_stream_can_not_hide_from_the_clock() -> None:
     """Inside a capture it must be joined, or capturing fails; either way there is no short time."""
-    device = torch.device("cuda")
-    x = torch.randn(2**24, device=device)
-    side = torch.cuda.Stream()
-
-    def hides() -> torch.Tensor:
-        with torch.cuda.stream(side):
-            return x.exp()
-
-    with pytest.raises(RuntimeError):
-        make_arm([hides], device, "graph", 0.01).sample()
-    torch.cuda.synchronize()
+    # In a process of its own: a capture that failed leaves torch's generator unusable.
+    done = subprocess.run([sys.executable, "-c", HIDES], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout == "refused\n", done.stderr
