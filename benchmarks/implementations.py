@@ -232,8 +232,8 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         symbols=("HELD", "SHARED_BY", "SHARED_BY_ONE_BLOCK", "RowPlan", "_plan", "_has_clusters"),
     ),
     # chains
-    *_chain("chain", "TWO_LOG2_E", "mode", "tanh", "_reciprocal"),
-    *_chain("chain_sfu", "TWO_LOG2_E", "mode", "tanh", "sigmoid_of_twice", "_reciprocal"),
+    *_chain("chain", "TWO_LOG2_E", "mode", "widen", "tanh", "_reciprocal"),
+    *_chain("chain_sfu", "TWO_LOG2_E", "mode", "widen", "tanh", "sigmoid_of_twice", "_reciprocal"),
     # matmul
     _library("matmul", "eager", "eager"),
     *_compiled("matmul"),

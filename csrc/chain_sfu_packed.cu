@@ -25,12 +25,13 @@ cudaError_t chain_sfu_packed(const void* x, const void* residual, const void* bi
                              int64_t count, int64_t cols, DType dtype, int threads, int packs,
                              bool vector, bool bias_packs, uint64_t reciprocal, int64_t stride,
                              cudaStream_t stream) {
-  if (bias_packs && !vector) return kNoInstance;
+  // The kernel that goes by rows counts within its rows in 32 bits.
+  if (bias_packs && (!vector || cols >= int64_t{1} << 28)) return kNoInstance;
   return with_dtype(dtype, [&](auto tag) {
     using T = typename decltype(tag)::Type;
     return with_one_of<256>(threads, [&](auto kThreads) {
       if (bias_packs) {
-        return with_one_of<1, 4>(packs, [&](auto kPacks) {
+        return with_one_of<1, 2>(packs, [&](auto kPacks) {
           return launch<T, kThreads, kPacks, true, true>(x, residual, bias, out, count, cols,
                                                          reciprocal, stride, stream);
         });

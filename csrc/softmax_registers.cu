@@ -54,7 +54,7 @@ cudaError_t softmax_registers(const void* x, void* out, int64_t rows, int64_t co
       if (cluster > 1) {
         return with_one_of<512, 1024>(threads, [&](auto kThreads) {
           return with_one_of<24, 32>(elements, [&](auto kElements) {
-            return with_one_of<2, 4, 8>(cluster, [&](auto kCluster) {
+            return with_one_of<2, 8>(cluster, [&](auto kCluster) {
               return launch_cluster<T, kThreads, kElements, kCluster, kWhole>(x, out, rows, cols,
                                                                               stream);
             });

@@ -24,18 +24,12 @@ def naive_plan() -> int:
 def packed_plan(elements: int, bias_packs: bool) -> tuple[int, int]:
     """(threads a block, packs a thread), for that many elements.
 
-    bias_packs: rows of whole packs, so that a thread's packs can share one of bias. 64 registers a
-    thread let 1024 threads fit an SM; 2 packs each of x and residual keep 64 KB in flight between
-    them, and 32 KB would hide the latency.
+    bias_packs: rows of whole packs, so that a thread's packs can share one of bias
     """
-    if not bias_packs:
-        # A pack of bias for each of x: more of them would not fit the registers.
-        return 256, 2
-    if elements < 2**22:
-        # Not enough to fill the device: more blocks, so that every SM has some.
-        return 256, 1
-    # Four rows share what is computed from one pack of bias.
-    return 256, 4
+    # Without them a pack of bias for each of x: more would not fit the registers. With them four
+    # rows share what is computed from one pack of bias, which is the fewest instructions; but up to
+    # a few waves of blocks the last wave counts for more, so there half as much a thread.
+    return 256, 4 if bias_packs and elements >= 2**26 else 2
 
 
 def naive_extension(

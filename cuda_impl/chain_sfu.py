@@ -25,15 +25,11 @@ def packed_plan(elements: int, bias_packs: bool) -> tuple[int, int]:
     """(threads a block, packs a thread), for that many elements.
 
     bias_packs: rows of whole packs, so that a thread's packs can share one of bias. The special
-    functions bind, not memory: packs only have to keep the loads ahead of them.
+    functions bind, not memory: loads have to stay ahead of them, and no more.
     """
-    if not bias_packs:
-        # A pack of bias for each of x: more of them would not fit the registers.
-        return 256, 2
-    if elements < 2**22:
-        # Not enough to fill the device: more blocks, so that every SM has some.
-        return 256, 1
-    return 256, 4
+    # One pack keeps registers few and threads many; where these are too few to fill the device,
+    # two packs a thread overlap instead.
+    return 256, 1 if bias_packs and elements >= 2**22 else 2
 
 
 def naive_extension(

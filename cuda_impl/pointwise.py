@@ -65,7 +65,8 @@ def plan_for(
     """
     cols, itemsize = bias.numel(), x.element_size()
     vector = (x.data_ptr() | residual.data_ptr() | out.data_ptr()) % 16 == 0
-    bias_packs = vector and (bias.data_ptr() | cols * itemsize) % 16 == 0
+    # From 2^28 columns on, the kernel that goes by rows could not count within them in 32 bits.
+    bias_packs = vector and (bias.data_ptr() | cols * itemsize) % 16 == 0 and cols < 2**28
     threads, packs = choose(x.numel(), bias_packs)
     return PackedPlan(
         threads,

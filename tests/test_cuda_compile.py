@@ -140,7 +140,7 @@ def packed_plans(op: str, dtype: torch.dtype) -> tuple[pointwise.PackedPlan, ...
         plan = pointwise.plan_for(x, x, bias, out, choose)
         return plan._replace(reciprocal=0, stride=0)
 
-    plans = (plan(2**12, 2**10), plan(4, 64), plan(4, 65), plan(4, 64, offset=1))
+    plans = (plan(2**16, 2**10), plan(4, 64), plan(4, 65), plan(4, 64, offset=1))
     assert len(set(plans)) == len(plans)
     return plans
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from reference.contract import check_chain, dense
 from triton_impl.launch import DEVICES, on_device, place, settle, vector
-from triton_impl.special import mode, sigmoid_of_twice, tanh
+from triton_impl.special import mode, sigmoid_of_twice, tanh, widen
 
 __all__ = ["chain_sfu"]
 
@@ -48,9 +48,9 @@ def chain_sfu_kernel(
     offsets = rows * n_cols + cols
     mask = (rows < n_rows) & (cols < n_cols)
     # What masked lanes hold is never stored; 0 keeps them finite.
-    x = tl.load(x_ptr + offsets, mask=mask, other=0.0).to(tl.float32)
-    residual = tl.load(residual_ptr + offsets, mask=mask, other=0.0).to(tl.float32)
-    bias = tl.load(bias_ptr + cols, mask=cols < n_cols, other=0.0).to(tl.float32)
+    x = widen(tl.load(x_ptr + offsets, mask=mask, other=0.0), MODE)
+    residual = widen(tl.load(residual_ptr + offsets, mask=mask, other=0.0), MODE)
+    bias = widen(tl.load(bias_ptr + cols, mask=cols < n_cols, other=0.0), MODE)
 
     v = tanh(x * 0.75 + bias, MODE)  # scale_1, shift_1, tanh_1
     v = sigmoid_of_twice(v, 4.0, -1.5, MODE)  # gain_1, sigmoid_1, scale_2, shift_2

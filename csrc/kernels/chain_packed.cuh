@@ -14,7 +14,7 @@ struct ChainPackedSteps {
   __device__ static float apply(float x, float residual, float bias) {
     using Functions = FastFunctions<T>;
     float v = (x + bias) * 0.75f + residual;  // add_bias scale_in add_residual
-    v = min_nan(max_nan(v, -1.5f), 1.5f);     // clamp_in
+    v = clamp_nan(v, 1.5f);                   // clamp_in
     float u = v * v;                          // gelu_square
     u = u * 0.0356774081f + 0.7978845608f;    // gelu_cubic gelu_linear
     u = Functions::tanh(u * v);               // gelu_argument gelu_tanh
@@ -25,7 +25,7 @@ struct ChainPackedSteps {
     v = v * u + residual;                     // gate skip
     u = max_nan(v, 0.0f);                     // relu
     v = u * u * 0.125f + v;                   // relu_square relu_scale add_relu
-    v = min_nan(max_nan(v, -2.0f), 2.0f);     // cap
+    v = clamp_nan(v, 2.0f);                   // cap
     u = v * v * -0.078125f + 1.25f;           // bend_square bend_slope bend_one
     v = v * u + (residual * 0.3f - 0.125f);   // bend dequant_scale dequant_zero blend_weight blend
     v = max_nan(v, v * 0.1f);                 // leak_slope leak
@@ -35,7 +35,7 @@ struct ChainPackedSteps {
 };
 
 template <typename T, int kThreads, int kPacks, bool kVector, bool kBiasPacks>
-__global__ void __launch_bounds__(kThreads, (kBiasPacks ? 1024 : 768) / kThreads)
+__global__ void __launch_bounds__(kThreads, kResident<kPacks, kBiasPacks> / kThreads)
     chain_packed_kernel(const T* __restrict__ x,         // [count]
                         const T* __restrict__ residual,  // [count]
                         const T* __restrict__ bias,      // [cols]

@@ -134,6 +134,18 @@ __device__ __forceinline__ float min_nan(float a, float b) {
   return result;
 }
 
+// value held within [-limit, limit]; a NaN stays one. From sm_86 on one instruction: the smaller
+// magnitude, with the sign of value (limit's is +).
+__device__ __forceinline__ float clamp_nan(float value, float limit) {
+#if __CUDA_ARCH__ >= 860
+  float result;
+  asm("min.NaN.xorsign.abs.f32 %0, %1, %2;" : "=f"(result) : "f"(value), "f"(limit));
+  return result;
+#else
+  return min_nan(max_nan(value, -limit), limit);
+#endif
+}
+
 // Blocks are counted over x, then y: x alone ends at 2^31 - 1.
 __device__ __forceinline__ int64 block_number() {
   return static_cast<int64>(blockIdx.y) * gridDim.x + blockIdx.x;

@@ -58,10 +58,18 @@ __device__ __forceinline__ void apply_steps(Pack<T> (&xs)[kPacks],
   }
 }
 
+// Threads an SM that registers are to be left for: fewer where a thread has more packs in flight.
+template <int kPacks, bool kBiasPacks>
+constexpr int kResident = !kBiasPacks   ? 768
+                          : kPacks == 1 ? 1536
+                          : kPacks == 2 ? 1280
+                                        : 1024;
+
 // Rows of whole packs: a thread takes the same pack of kPacks rows, one below the other, and shares
 // one pack of bias between them. A warp's access is 512 contiguous bytes of each row.
 //
-// Everything is 16-byte aligned, and so is every row. reciprocal: of cols, see Division.
+// Everything is 16-byte aligned, and so is every row; cols < 2^28. reciprocal: of cols, see
+// Division.
 template <typename Steps, typename T, int kThreads, int kPacks>
 __device__ __forceinline__ void pointwise_rows(const T* __restrict__ x,         // [rows, cols]
                                                const T* __restrict__ residual,  // [rows, cols]
@@ -74,21 +82,25 @@ __device__ __forceinline__ void pointwise_rows(const T* __restrict__ x,         
   const int64 first = unit + place.quotient * (kPacks - 1) * cols;
   if (first >= count) return;
 
-  int64 elements[kPacks];
+  // 32 bits from the first row on: 64-bit sums for each of x, residual and out would take two
+  // issue slots an element.
+  const int width = static_cast<int>(cols);
+  const int left = static_cast<int>(min(count - first, int64{1} << 30));
+  int below[kPacks];
   Pack<T> xs[kPacks], residuals[kPacks];
 #pragma unroll
   for (int k = 0; k < kPacks; ++k) {
     // Below the last row there is nothing: the first row again, with the same result.
-    elements[k] = first + k * cols < count ? first + k * cols : first;
-    xs[k] = load_once(x + elements[k]);
-    residuals[k] = load_once(residual + elements[k]);
+    below[k] = k * width < left ? k * width : 0;
+    xs[k] = load_once(x + first + below[k]);
+    residuals[k] = load_once(residual + first + below[k]);
   }
   // Read by every row: unlike x, it may stay in L1.
   const uint4 words = __ldg(reinterpret_cast<const uint4*>(bias + place.remainder));
   const Pack<T> biases[1] = {{{words.x, words.y, words.z, words.w}}};
   apply_steps<Steps>(xs, residuals, biases);
 #pragma unroll
-  for (int k = 0; k < kPacks; ++k) store_once(out + elements[k], xs[k]);
+  for (int k = 0; k < kPacks; ++k) store_once(out + first + below[k], xs[k]);
 }
 
 // The pack of x that starts at element `first`, whole or not. What lies past `count` reads as 0.
