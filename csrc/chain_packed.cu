@@ -29,7 +29,7 @@ cudaError_t chain_packed(const void* x, const void* residual, const void* bias, 
   if (bias_packs && (!vector || cols >= int64_t{1} << 28)) return kNoInstance;
   return with_dtype(dtype, [&](auto tag) {
     using T = typename decltype(tag)::Type;
-    return with_one_of<256>(threads, [&](auto kThreads) {
+    return with_one_of<128>(threads, [&](auto kThreads) {
       if (bias_packs) {
         return with_one_of<2, 4>(packs, [&](auto kPacks) {
           return launch<T, kThreads, kPacks, true, true>(x, residual, bias, out, count, cols,

@@ -62,7 +62,7 @@ __device__ __forceinline__ void apply_steps(Pack<T> (&xs)[kPacks],
 template <int kPacks, bool kBiasPacks>
 constexpr int kResident = !kBiasPacks   ? 768
                           : kPacks == 1 ? 1536
-                          : kPacks == 2 ? 1280
+                          : kPacks == 2 ? 1152
                                         : 1024;
 
 // Rows of whole packs: a thread takes the same pack of kPacks rows, one below the other, and shares
