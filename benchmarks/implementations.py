@@ -6,6 +6,7 @@ costs its own rows and no others.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
@@ -39,6 +40,7 @@ class Implementation:
     kernels: the device functions by name, as they stand in the compiled code
     effort: one of ``EFFORTS``
     needs: some of ``NEEDS``
+    most_flops: cases that take more are skipped, since one call of it would last seconds
     issue: how its calls are sent to the device when it is timed: "graph" (replayed from a CUDA
         graph, launch cost outside) or "stream" (one by one, as its user would)
     """
@@ -54,6 +56,7 @@ class Implementation:
     needs: tuple[Needs, ...] = ()
     issue: Literal["graph", "stream"] = "graph"
     own_output: bool = False
+    most_flops: float = math.inf
 
     def __post_init__(self) -> None:
         if self.tier not in TIERS:
@@ -119,6 +122,7 @@ def _cuda(
     symbols: tuple[str, ...] = (),
     more: tuple[str, ...] = (),
     more_cupy: tuple[str, ...] = (),
+    most_flops: float = math.inf,
 ) -> tuple[Implementation, Implementation]:
     """The two ways to one kernel source: the extension and CuPy.
 
@@ -142,6 +146,7 @@ def _cuda(
             effort=effort,
             kernels=kernels,
             needs=("gpu", "extension", *needs),
+            most_flops=most_flops,
         ),
         Implementation(
             op=op,
@@ -158,6 +163,7 @@ def _cuda(
             effort=effort,
             kernels=kernels,
             needs=("gpu", "cupy", *needs),
+            most_flops=most_flops,
         ),
     )
 
@@ -253,6 +259,8 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         "naive",
         ("matmul_naive_kernel",),
         more_cupy=("cuda_impl/matmul.py:_pointers",),
+        # 4096^3, which takes a third of a second with b stored as a weight.
+        most_flops=1.4e11,
     ),
     *_cuda(
         "matmul",

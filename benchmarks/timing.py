@@ -45,7 +45,7 @@ class Settings:
     sample_seconds: float = 10e-3
     least_rounds: int = 10
     least_seconds: float = 0.3
-    limit_seconds: float = 1.5
+    limit_seconds: float = 1.0
     target: float = 2e-3
 
     def __post_init__(self) -> None:
@@ -239,7 +239,7 @@ def host_seconds(call: Call, device: torch.device, call_seconds: float) -> tuple
     call_seconds: the call's device time; few enough are issued that the launch queue of about
         a thousand kernels never fills, which would make the host wait.
     """
-    count = max(3, min(50, int(0.2 / call_seconds)))
+    count = max(1, min(50, int(0.05 / call_seconds)))
     synchronize = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     best_host = best_stream = math.inf
     for _ in range(3):

@@ -28,8 +28,8 @@ def packed_plan(elements: int, bias_packs: bool) -> tuple[int, int]:
     """
     # Without them a pack of bias for each of x: more would not fit the registers. With them four
     # rows share what is computed from one pack of bias, which is the fewest instructions, 33 an
-    # element: 0.98 of a copy at 2^28. At 2^24 that is 3.9 waves of blocks, of which the last counts,
-    # 0.93; half as much a thread reaches 0.96 there, and 0.92 at 2^28.
+    # element: 0.98 of a copy at 2^28. At 2^24 that makes 3.9 waves of blocks, and the last one
+    # counts, 0.93; half as much a thread reaches 0.96 there, and 0.92 at 2^28.
     return 128, 4 if bias_packs and elements >= 2**26 else 2
 
 

@@ -216,3 +216,13 @@ def test_a_request_that_makes_no_sense_is_an_answer() -> None:
         worker.ask({"do": "dance"}, 60)
     assert worker.ask({"do": "environment"}, 60)["machine"]["name"]
     worker.close()
+
+
+def test_a_variant_is_skipped_where_one_call_would_last_seconds(run: Suite) -> None:
+    slow = Implementation("matmul", "cuda", "slow", "fakes", "right", (), "naive", most_flops=1e6)
+    case = OPS["matmul"].cpu_cases[0]
+    row = run.measure(Item(OPS["matmul"], case, slow, "cold", "device"))
+    assert (row["status"], row["seconds"]) == ("skipped", [])
+    assert row["reason"] == (
+        "one call would last seconds: 2.1e+09 flop, and the variant is measured up to 1e+06"
+    )
