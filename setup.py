@@ -25,8 +25,11 @@ def extension() -> dict[str, object]:
         headers = toolkit.header_folders(home)
         library = toolkit.runtime_library(home, ROOT / "build" / "lib")
         ninja = toolkit.find_ninja()
+        toolkit.require_host()
     except toolkit.ToolkitError as error:
-        raise SystemExit(f"cuda_impl._C can't be built: {error}") from None
+        print(f"cuda_impl._C can't be built: {error}", file=sys.stderr)
+        # Tells the Makefile a machine that lacks something from a source that doesn't compile.
+        raise SystemExit(os.EX_UNAVAILABLE) from None
 
     capability = torch.cuda.get_device_capability() if torch.cuda.is_available() else None
     os.environ["TORCH_CUDA_ARCH_LIST"] = ";".join(flags.architectures(os.environ, capability))

@@ -12,10 +12,18 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["ToolkitError", "find_ninja", "find_toolkit", "header_folders", "runtime_library"]
+__all__ = [
+    "ToolkitError",
+    "find_ninja",
+    "find_toolkit",
+    "header_folders",
+    "require_host",
+    "runtime_library",
+]
 
 # Where NVIDIA's installer puts it.
 SYSTEM_NVCC = Path("/usr/local/cuda/bin/nvcc")
@@ -62,6 +70,18 @@ def find_ninja() -> Path:
     if found is None:
         raise ToolkitError("ninja, which runs the compilers, is not installed: pip install ninja")
     return Path(found).parent
+
+
+def require_host() -> None:
+    """The C++ compiler that nvcc calls, and Python's headers, a package of their own in Debian."""
+    compiler = os.environ.get("CXX") or "c++"
+    if shutil.which(compiler) is None:
+        raise ToolkitError(f"{compiler}, the host compiler, is not installed: apt-get install g++")
+    headers = Path(sysconfig.get_path("include"))
+    if not (headers / "Python.h").is_file():
+        raise ToolkitError(
+            f"Python.h, a header of Python's, is not in {headers}: apt-get install python3-dev"
+        )
 
 
 def header_folders(toolkit: Path | None) -> list[Path]:

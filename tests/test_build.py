@@ -154,7 +154,7 @@ def test_other_commands_need_no_compiler(tmp_path: Path) -> None:
 @pytest.mark.parametrize("release", ["11.8", "12.9"])
 def test_another_major_version_is_refused(tmp_path: Path, release: str) -> None:
     result = build(ROOT, make_toolkit(tmp_path / "old", release))
-    assert result.returncode != 0
+    assert result.returncode == os.EX_UNAVAILABLE
     assert f"nvcc {release}" in result.stderr
     assert "torch is built with CUDA 13" in result.stderr
     assert "Traceback" not in result.stderr
@@ -195,6 +195,21 @@ def test_no_ninja_says_how_to_get_it(bare_machine: pytest.MonkeyPatch, tmp_path:
     ninja = tmp_path / "ninja"
     ninja.touch(mode=0o755)
     assert toolkit.find_ninja() == tmp_path
+
+
+def test_no_host_compiler_says_how_to_get_it(bare_machine: pytest.MonkeyPatch) -> None:
+    bare_machine.delenv("CXX", raising=False)
+    with pytest.raises(toolkit.ToolkitError, match=r"c\+\+.*apt-get install g\+\+"):
+        toolkit.require_host()
+
+
+def test_no_python_headers_says_how_to_get_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    toolkit.require_host()
+    monkeypatch.setattr(toolkit.sysconfig, "get_path", lambda name: str(tmp_path))
+    with pytest.raises(toolkit.ToolkitError, match=rf"{tmp_path}: apt-get install python3-dev"):
+        toolkit.require_host()
 
 
 def test_no_headers_says_how_to_get_them(bare_machine: pytest.MonkeyPatch) -> None:
