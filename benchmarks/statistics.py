@@ -27,6 +27,9 @@ __all__ = [
 
 COPY = "ceiling/copy"
 
+# A product measured against itself may differ by 1 %.
+DRAW = 1.01
+
 # Of the bootstrap: enough for two digits of an interval's ends, and the same ends every time.
 RESAMPLES = 1000
 SEED = 0
@@ -124,21 +127,24 @@ class TierView:
 
 @dataclass(frozen=True)
 class OpView:
-    """Who won an op: tiers, fastest first, library among them as 1 where others are compared."""
+    """Who won an op. tiers: the library, where it was measured, then the others, fastest first."""
 
     op: str
     cases: int
     tiers: tuple[TierView, ...]
 
     @property
+    def best_kernel(self) -> TierView | None:
+        """The fastest tier but the library."""
+        return next((tier for tier in self.tiers if tier.tier != "library"), None)
+
+    @property
     def winner(self) -> str:
-        """The tier with the highest mean speed-up over the library, or the library itself."""
-        best = max(
-            (tier for tier in self.tiers if tier.tier != "library"),
-            key=lambda tier: tier.speedup,
-            default=None,
-        )
-        return best.tier if best is not None and best.speedup > 1 else "library"
+        """A tier, "library", or "" for a draw: a difference that the clock could not defend."""
+        best = self.best_kernel
+        if best is None or best.speedup < 1 / DRAW:
+            return "library"
+        return best.tier if best.speedup > DRAW else ""
 
 
 def cases_of(run: Run) -> tuple[CaseView, ...]:
@@ -227,7 +233,7 @@ def _group(case: CaseView) -> str:
 
 def _op_view(op: str, cases: list[CaseView]) -> OpView:
     tiers = [view for tier in TIERS if (view := _tier_view(tier, cases)) is not None]
-    tiers.sort(key=lambda view: -1.0 if view.tier == "library" else -view.speedup)
+    tiers.sort(key=lambda view: (view.tier != "library", -view.speedup))
     return OpView(op, len(cases), tuple(tiers))
 
 

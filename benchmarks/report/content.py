@@ -133,23 +133,23 @@ def _winners(run: Run, cases: tuple[CaseView, ...]) -> Section:
 
 
 def _verdict(op: OpView) -> str:
-    others = [tier for tier in op.tiers if tier.tier != "library"]
-    library = next((tier for tier in op.tiers if tier.tier == "library"), None)
-    if not others:
+    best = op.best_kernel
+    if best is None:
+        library = next(iter(op.tiers), None)
         if library is None:
             return ""
         return f"{op.op}: the best library call is {library.name}, {library.speedup:.2f} x eager."
-    best = others[0]
+    kernel = f"{best.name} at {best.speedup:.2f} x the best library call, {best.tokens} tokens"
     if op.winner == "library":
-        return (
-            f"{op.op}: the library wins; the best kernel, {best.name}, runs at "
-            f"{best.speedup:.2f} x its speed for {best.tokens} tokens."
-        )
-    rest = ", ".join(f"{tier.name} {tier.speedup:.2f} x for {tier.tokens}" for tier in others[1:])
-    return (
-        f"{op.op}: {best.name} wins, {best.speedup:.2f} x the best library call for "
-        f"{best.tokens} tokens" + (f"; {rest}." if rest else ".")
-    )
+        return f"{op.op}: the library wins; the best kernel is {kernel}."
+    if not op.winner:
+        return f"{op.op}: a draw between the library and {kernel}."
+    rest = [
+        f"{tier.name} {tier.speedup:.2f} x, {tier.tokens} tokens"
+        for tier in op.tiers
+        if tier.tier not in ("library", best.tier)
+    ]
+    return "; ".join([f"{op.op}: {kernel}, wins", *rest]) + "."
 
 
 def _beside(run: Run, figures: list[str]) -> Section:
@@ -336,7 +336,7 @@ def _stale(cases: tuple[CaseView, ...]) -> Section | None:
         return None
     note = "The source of these has changed since they were measured: no current figures."
     table = Table(("op", "case", "implementation", "time then"), rows, numbers=(3,))
-    return Section("Stale rows", (note,), (table,))
+    return Section("Stale rows", (note,), (table,), folded=True)
 
 
 def _method(environment: dict[str, Any]) -> Section:

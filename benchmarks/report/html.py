@@ -31,7 +31,11 @@ def render(page: Page, captions: dict[str, str], charts: dict[str, dict[str, Any
         captions=captions,
         anchors={section.title: _anchor(section.title) for section in page.sections},
         charts=_for_script(json.dumps(charts)),
-        drawing=vl_convert.javascript_bundle(None, vl_version=vega_lite()) if charts else "",
+        drawing=vl_convert.javascript_bundle(
+            "window.vegaEmbed = vegaEmbed;", vl_version=vega_lite()
+        )
+        if charts
+        else "",
     )
 
 

@@ -1,0 +1,111 @@
+"""Figures that are derived from records, on records whose figures are known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import synthetic_records
+import torch
+
+from benchmarks import record
+from benchmarks.implementations import find
+from benchmarks.statistics import cases_of, figures_of, ops_of, paired_ratio
+from reference.ops import OPS
+from reference.spec import Case
+
+ENVIRONMENT = synthetic_records.environment()
+SOFTMAX = OPS["softmax"]
+CASE = Case((1024, 1024), torch.bfloat16)
+ROW = find("softmax", "triton/tuned")
+
+
+def test_a_ratio_is_taken_within_rounds_so_a_drift_cancels() -> None:
+    # Both arms slow down tenfold while they are sampled; one is always twice as fast.
+    drift = [1.0 + 0.5 * i for i in range(20)]
+    fast = [time for time in drift for _ in range(2)]
+    slow = [2 * time for time in fast]
+    found = paired_ratio(fast, slow)
+    assert (found.value, found.low, found.high) == (2.0, 2.0, 2.0)
+    assert paired_ratio(slow, fast).value == 0.5
+
+
+def test_an_interval_holds_the_median_and_is_the_same_every_time() -> None:
+    candidate = [1.0 + 0.01 * (i * 7 % 5) for i in range(40)]
+    baseline = [1.5 + 0.01 * (i * 3 % 7) for i in range(40)]
+    first, second = paired_ratio(candidate, baseline), paired_ratio(candidate, baseline)
+    assert first == second
+    assert first.low < first.value < first.high
+    assert first.high - first.low < 0.05
+
+
+def test_samples_that_do_not_pair_are_refused() -> None:
+    with pytest.raises(ValueError, match="as many, got 4 and 2"):
+        paired_ratio([1.0] * 4, [1.0] * 2)
+    with pytest.raises(ValueError, match="two or more samples"):
+        paired_ratio([], [])
+
+
+def test_rates_and_percentages_of_a_pointwise_row() -> None:
+    line = synthetic_records.line(SOFTMAX, CASE, ROW, seconds=[1e-6] * 4)
+    line["paired"] = {"library/compile": [3e-6] * 4, "ceiling/copy": [0.9e-6] * 4}
+    figures = figures_of(line, ENVIRONMENT)
+    assert figures.state == "ok"
+    assert figures.rate == pytest.approx(2 * 2 * 2**20 / 1e-6)
+    assert (figures.percent, figures.ceiling) == (pytest.approx(90.0), "copy")
+    assert figures.speedup is not None
+    assert (figures.speedup.value, figures.against) == (pytest.approx(3.0), "library/compile")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "ceiling", "unit"),
+    [((4096, 4096, 4096), "matmul", "TFLOP/s"), ((1, 4096, 14336), "read", "GB/s")],
+)
+def test_a_product_is_held_against_what_binds_it(
+    sizes: tuple[int, int, int], ceiling: str, unit: str
+) -> None:
+    op, case = OPS["matmul"], Case(sizes, torch.bfloat16, "nk")
+    floor = max(op.flops(case) / 8e14, op.bytes_moved(case) / 4.3e12)
+    line = synthetic_records.line(op, case, find("matmul", "triton/tuned"))
+    line |= {"seconds": [2 * floor] * 4, "paired": {"library/eager": [2 * floor] * 4}}
+    figures = figures_of(line, ENVIRONMENT)
+    assert (figures.ceiling, figures.unit) == (ceiling, unit)
+    assert figures.percent == pytest.approx(50.0)
+
+
+def test_a_row_of_other_source_is_stale_and_wins_nothing(tmp_path: Path) -> None:
+    path = synthetic_records.write(tmp_path / "records.jsonl")
+    run = record.read(path)
+    states = {
+        figures.name: figures.state
+        for case in cases_of(run)
+        for figures in case.rows
+        if case.op == "chain"
+    }
+    assert states["cuda/naive"] == "stale"
+    assert states["cuda/packed"] == "ok"
+    removed = synthetic_records.line(SOFTMAX, CASE, ROW, variant="gone")
+    assert figures_of(removed, ENVIRONMENT).state == "stale"
+
+
+def test_who_won(tmp_path: Path) -> None:
+    run = record.read(synthetic_records.write(tmp_path / "records.jsonl"))
+    softmax, *others = ops_of(cases_of(run))
+    assert [op.op for op in others] == ["chain", "chain_sfu", "matmul", "matmul float32"]
+    assert softmax.winner == "cuda"
+    assert [tier.tier for tier in softmax.tiers] == ["library", "cuda", "cupy", "triton"]
+    # The sketch and the naive variant have no time, so the others are their tiers' best.
+    assert softmax.tiers[1].name == "cuda/registers"
+    assert softmax.tiers[1].speedup == pytest.approx(2.0 / 1.05)
+    assert softmax.tiers[1].cases == softmax.cases == len(SOFTMAX.benchmark_cases)
+
+
+def test_a_difference_within_the_clock_s_own_is_a_draw() -> None:
+    def winner(part: float) -> str:
+        baseline = synthetic_records.line(SOFTMAX, CASE, find("softmax", "library/eager"))
+        line = synthetic_records.line(SOFTMAX, CASE, ROW, seconds=[part] * 4)
+        line["paired"] = {"library/eager": [1.0] * 4}
+        (op,) = ops_of(cases_of(record.Run(ENVIRONMENT, [baseline, line])))
+        return op.winner
+
+    assert [winner(1.005), winner(0.9), winner(1.1)] == ["", "triton", "library"]
