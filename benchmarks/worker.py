@@ -70,6 +70,8 @@ class _Worker:
         return self._bench.row(op, case, row, baseline, request["regime"])
 
     def _cache_bytes(self) -> int:
+        if self._interpreted:
+            return 0  # nothing is timed, so one buffer set is enough, however small
         if self._device.type == "cpu":
             return device.last_level_cache_bytes()
         return torch.cuda.get_device_properties(self._device).L2_cache_size
