@@ -34,9 +34,7 @@ def narrow(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """A narrow run's folder and output."""
     folder = tmp_path_factory.mktemp("narrow")
     json_path = folder / "benchmark.json"
-    done = run(
-        "--benchmark", "-k", NARROW, "--results", str(folder), f"--benchmark-json={json_path}"
-    )
+    done = run("--benchmark", "-k", NARROW, f"--results={folder}", f"--benchmark-json={json_path}")
     assert done.returncode == 0, done.stdout + done.stderr
     return folder, done.stdout
 
@@ -78,7 +76,7 @@ def test_pytest_benchmark_compare_reads_its_output(narrow: tuple[Path, str]) -> 
 
 def test_interrupting_keeps_what_was_measured(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--benchmark"]
-    command += ["-k", "softmax and library", "--results", str(tmp_path)]
+    command += ["-k", "softmax and library", f"--results={tmp_path}"]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     path = tmp_path / "records.jsonl"
     deadline = time.monotonic() + 120
@@ -100,7 +98,7 @@ def test_without_the_option_pytest_is_the_test_suite() -> None:
 
 
 def test_options_in_the_wrong_place_are_said(tmp_path: Path) -> None:
-    for option in (["--results", str(tmp_path)], ["--resume"]):
+    for option in ([f"--results={tmp_path}"], ["--resume"]):
         done = run(*option, "tests/test_codesize.py")
         assert done.returncode == 4
         assert "goes with --benchmark" in done.stderr + done.stdout
@@ -109,7 +107,7 @@ def test_options_in_the_wrong_place_are_said(tmp_path: Path) -> None:
 def test_a_damaged_records_file_is_not_resumed_or_touched(tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
     path.write_text('{"kind": "environment", "schema": 99}\n')
-    done = run("--benchmark", "-k", NARROW, "--results", str(tmp_path), "--resume")
+    done = run("--benchmark", "-k", NARROW, f"--results={tmp_path}", "--resume")
     assert done.returncode == 1
     assert f"{path}:1: the schema is 99, this version reads 1" in done.stdout + done.stderr
     assert path.read_text() == '{"kind": "environment", "schema": 99}\n'
