@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 import statistics
 from dataclasses import dataclass
 from typing import Any
@@ -11,24 +10,21 @@ from typing import Any
 import numpy as np
 
 from benchmarks.codesize import digest
-from benchmarks.implementations import IMPLEMENTATIONS, TIERS
+from benchmarks.implementations import IMPLEMENTATIONS
 from benchmarks.record import Run
 
 __all__ = [
     "CaseView",
     "Figures",
-    "OpView",
     "Ratio",
-    "TierView",
     "cases_of",
-    "ops_of",
+    "figures_of",
+    "interpreted_of",
+    "mean_ratio",
     "paired_ratio",
 ]
 
 COPY = "ceiling/copy"
-
-# A product measured against itself may differ by 1 %.
-DRAW = 1.01
 
 # Of the bootstrap: enough for two digits of an interval's ends, and the same ends every time.
 RESAMPLES = 1000
@@ -50,18 +46,38 @@ def paired_ratio(candidate: list[float], baseline: list[float]) -> Ratio:
     Both in time order, entries 2i and 2i + 1 of round i. One ratio a round, of the sums, so that a
     drift of the clocks cancels; the interval is a percentile bootstrap of their median.
     """
+    return mean_ratio([(candidate, baseline)])
+
+
+def mean_ratio(pairs: list[tuple[list[float], list[float]]]) -> Ratio:
+    """The geometric mean of the paired ratios of several cases.
+
+    pairs: (candidate, baseline) of each case, see `paired_ratio`
+    """
+    medians, draws = [], []
+    for case, pair in enumerate(pairs):
+        rounds = _rounds(*pair)
+        # Each case is drawn by itself: what disturbed one did not disturb the others.
+        random = np.random.default_rng((SEED, case))
+        picks = random.integers(len(rounds), size=(RESAMPLES, len(rounds)))
+        medians.append(np.log(np.median(rounds)))
+        draws.append(np.log(np.median(rounds[picks], axis=1)))
+    low, high = np.percentile(np.mean(draws, axis=0), [2.5, 97.5])
+    return Ratio(*(float(np.exp(value)) for value in (np.mean(medians), low, high)))
+
+
+def _rounds(candidate: list[float], baseline: list[float]) -> np.ndarray:
+    """One ratio a round."""
     if len(candidate) != len(baseline) or len(candidate) < 2:
         raise ValueError(
             "candidate and baseline must have two or more samples each, and as many, "
             f"got {len(candidate)} and {len(baseline)}"
         )
-    pairs = len(candidate) // 2 * 2
-    rounds = np.asarray(baseline[:pairs]).reshape(-1, 2).sum(1) / np.asarray(
-        candidate[:pairs]
-    ).reshape(-1, 2).sum(1)
-    draws = np.random.default_rng(SEED).integers(len(rounds), size=(RESAMPLES, len(rounds)))
-    low, high = np.percentile(np.median(rounds[draws], axis=1), [2.5, 97.5])
-    return Ratio(float(np.median(rounds)), float(low), float(high))
+    whole = len(candidate) // 2 * 2
+    ours, theirs = (
+        np.asarray(times[:whole]).reshape(-1, 2).sum(axis=1) for times in (candidate, baseline)
+    )
+    return np.asarray(theirs / ours)
 
 
 @dataclass(frozen=True)
@@ -104,47 +120,11 @@ class CaseView:
     regime: str
     rows: tuple[Figures, ...]
 
-
-@dataclass(frozen=True)
-class TierView:
-    """A tier's best variant in an op: the one with the highest geometric mean of its speed-ups.
-
-    speedup, least, most: over the best library call (library: over eager), across `cases` cases
-    percent: least and largest, of the ceiling
-    """
-
-    tier: str
-    name: str
-    effort: str
-    speedup: float
-    least: float
-    most: float
-    cases: int
-    percent: tuple[float, float]
-    lines: int
-    tokens: int
-
-
-@dataclass(frozen=True)
-class OpView:
-    """Who won an op. tiers: the library, where it was measured, then the others, fastest first."""
-
-    op: str
-    cases: int
-    tiers: tuple[TierView, ...]
-
     @property
-    def best_kernel(self) -> TierView | None:
-        """The fastest tier but the library."""
-        return next((tier for tier in self.tiers if tier.tier != "library"), None)
-
-    @property
-    def winner(self) -> str:
-        """A tier, "library", or "" for a draw: a difference that the clock could not defend."""
-        best = self.best_kernel
-        if best is None or best.speedup < 1 / DRAW:
-            return "library"
-        return best.tier if best.speedup > DRAW else ""
+    def library(self) -> str:
+        """The fastest library call of the case in this run; "" where none has a current time."""
+        timed = [(figures.seconds, figures.name) for figures in self.rows if _is_library(figures)]
+        return min(timed)[1] if timed else ""
 
 
 def cases_of(run: Run) -> tuple[CaseView, ...]:
@@ -184,9 +164,19 @@ def figures_of(row: dict[str, Any], environment: dict[str, Any]) -> Figures:
         unit="TFLOP/s" if by_flops else "GB/s",
         percent=percent,
         ceiling=ceiling,
-        speedup=paired_ratio(row["seconds"], row["paired"][library]) if library else None,
+        speedup=_ratio_to(row, library),
         against=library,
     )
+
+
+def _ratio_to(row: dict[str, Any], arm: str) -> Ratio | None:
+    """None where the arm was not sampled, or a single time that has no round."""
+    times = row["paired"].get(arm, [])
+    return paired_ratio(row["seconds"], times) if len(times) > 1 else None
+
+
+def _is_library(figures: Figures) -> bool:
+    return figures.row["tier"] == "library" and figures.state == "ok"
 
 
 def _is_stale(row: dict[str, Any]) -> bool:
@@ -204,8 +194,9 @@ def _of_ceiling(
 ) -> tuple[float | None, str]:
     """Percent of what binds: the copy of as many bytes, sampled in the same rounds; for products
     the measured matmul rate or, where bytes take longer, the measured read rate."""
-    if COPY in row["paired"]:
-        return 100 * paired_ratio(row["seconds"], row["paired"][COPY]).value, "copy"
+    copy = _ratio_to(row, COPY)
+    if copy is not None:
+        return 100 * copy.value, "copy"
     rate = ceilings.get("matmul", {}).get(row["dtype"])
     read = ceilings.get("read")
     if not row["flops"] or not rate or not read:
@@ -214,58 +205,3 @@ def _of_ceiling(
     if by_flops >= by_bytes:
         return 100 * by_flops / seconds, "matmul"
     return 100 * by_bytes / seconds, "read"
-
-
-def ops_of(cases: tuple[CaseView, ...]) -> tuple[OpView, ...]:
-    """Who won each op, from its cold cases."""
-    groups: dict[str, list[CaseView]] = {}
-    for case in cases:
-        if case.regime == "cold":
-            groups.setdefault(_group(case), []).append(case)
-    return tuple(_op_view(op, group) for op, group in groups.items())
-
-
-def _group(case: CaseView) -> str:
-    """The op; float32 products by themselves, since other units compute them than all others."""
-    row = case.rows[0].row
-    return f"{case.op} float32" if row["flops"] and row["dtype"] == "float32" else case.op
-
-
-def _op_view(op: str, cases: list[CaseView]) -> OpView:
-    tiers = [view for tier in TIERS if (view := _tier_view(tier, cases)) is not None]
-    tiers.sort(key=lambda view: (view.tier != "library", -view.speedup))
-    return OpView(op, len(cases), tuple(tiers))
-
-
-def _tier_view(tier: str, cases: list[CaseView]) -> TierView | None:
-    variants: dict[str, list[Figures]] = {}
-    for figures in (figures for case in cases for figures in case.rows):
-        if figures.row["tier"] == tier and figures.state == "ok" and figures.speedup is not None:
-            variants.setdefault(figures.name, []).append(figures)
-    if not variants:
-        return None
-    # A variant that was skipped in some cases must not win by the others alone.
-    most = max(map(len, variants.values()))
-    complete = {name: rows for name, rows in variants.items() if len(rows) == most}
-    name, rows = max(complete.items(), key=lambda item: _mean(item[1]))
-    ratios = [figures.speedup.value for figures in rows if figures.speedup is not None]
-    percents = [figures.percent for figures in rows if figures.percent is not None] or [math.nan]
-    return TierView(
-        tier=tier,
-        name=name,
-        effort=rows[0].row["effort"],
-        speedup=_mean(rows),
-        least=min(ratios),
-        most=max(ratios),
-        cases=len(rows),
-        percent=(min(percents), max(percents)),
-        lines=rows[0].row["code"]["lines"],
-        tokens=rows[0].row["code"]["tokens"],
-    )
-
-
-def _mean(rows: list[Figures]) -> float:
-    """Geometric, as ratios ask for."""
-    return statistics.geometric_mean(
-        figures.speedup.value for figures in rows if figures.speedup is not None
-    )

@@ -16,8 +16,21 @@ __all__ = ["HOSTILE", "environment", "line", "write"]
 
 HOSTILE = "</script><img src=x onerror=alert(1)> a|b `c` [x](javascript:1)\n\x1b[31mred\x1b[0m"
 
-# Seconds as a part of the copy's, by tier, in a made-up but plausible order.
-_PARTS = {"library": 2.0, "triton": 1.1, "cuda": 1.05, "cupy": 1.06}
+# Seconds as a multiple of what bounds the case, in a made-up but plausible order.
+_PARTS = {
+    "library/eager": 4.0,
+    "library/graph": 3.0,
+    "library/compile": 2.0,
+    "library/compile-max": 2.0,
+    "triton/sketch": 1.5,
+    "triton/tuned": 1.1,
+    "cuda/naive": 3.0,
+    "cupy/naive": 3.0,
+    "cuda/tiled": 1.8,
+    "cupy/tiled": 1.8,
+}
+_BEST_PARTS = {"cuda": 1.05, "cupy": 1.055}
+_BASELINE = "library/compile"
 
 
 def environment(device: str = "cuda") -> dict[str, Any]:
@@ -44,9 +57,12 @@ def environment(device: str = "cuda") -> dict[str, Any]:
 def line(op: Op, case: Case, row: Implementation, **changed: Any) -> dict[str, Any]:
     """A row that is ok, but for what is changed."""
     bound = max(op.bytes_moved(case) / 4.2e12, op.flops(case) / 7.5e14)
-    seconds = bound * _PARTS[row.tier]
-    samples = [seconds * (1 + 0.001 * (i % 3)) for i in range(20)]
-    paired = {"library/eager": [2 * bound * (1 + 0.001 * (i % 3)) for i in range(20)]}
+    rate = {"float32": 16} if op.flops(case) else {}
+    bound *= rate.get(dtype_name(case.dtype), 1)
+    part = _PARTS.get(row.name) or _BEST_PARTS[row.tier]
+    samples = [part * bound * (1 + 0.001 * (i % 3)) for i in range(20)]
+    arm = "library/eager" if row.tier == "library" else _BASELINE
+    paired = {arm: [_PARTS[arm] * bound * (1 + 0.001 * (i * 3 % 7)) for i in range(20)]}
     if not op.flops(case):
         paired["ceiling/copy"] = [bound] * 20
     return {

@@ -16,8 +16,8 @@ from benchmarks.__main__ import main
 from benchmarks.codesize import ROOT
 from benchmarks.report import readme
 from benchmarks.report.build import build
-from benchmarks.report.content import page
 from benchmarks.report.format import clean, seconds
+from benchmarks.report.page import page
 from benchmarks.report.table import terminal
 
 FIGURES = {"roofline", "row-length", "code-size", "chain-times"}
@@ -37,12 +37,21 @@ def test_everything_is_there(built: Path) -> None:
     html = (built / "index.html").read_text()
     assert len(html) < 3_000_000
     for text in (markdown, html):
-        for title in ("Who won", "Not measured", "Stale rows", "Ceilings", "How it was measured"):
+        for title in (
+            "Who won",
+            "Failed",
+            "Skipped",
+            "Stale rows",
+            "Ceilings",
+            "How it was measured",
+        ):
             assert title in text
-    assert "softmax: cuda/registers at 1.90 x the best library call" in html
+    won = "softmax: won by cuda/registers, 1.909 [1.908, 1.909] x the best library call, 552 lines"
+    assert won in html
     assert "commit 0123456789ab" in html
-    # † by the throttled variant in its table, nowhere by the others.
-    assert len(re.findall(r" †</td>", html)) == len(synthetic_records.OPS["chain"].benchmark_cases)
+    # † by the throttled variant, in its cases' tables and the summary, nowhere by the others.
+    throttled = len(synthetic_records.OPS["chain"].benchmark_cases) + 1
+    assert len(re.findall(r" †</td>", html)) == throttled
 
 
 def test_a_stale_row_shows_no_current_figure(built: Path) -> None:
@@ -67,7 +76,7 @@ def test_hostile_texts_are_shown_and_do_nothing(built: Path) -> None:
     assert html.count("</script>") == html.count("<script") == 3
     markdown = (built / "report.md").read_text()
     assert "\x1b" not in markdown + html
-    assert "a\\|b \\`c\\` \\[x\\](javascript:1) red" in markdown
+    assert "a\\|b \\`c\\` [x\\](javascript:1) red" in markdown
     rows = [text for text in markdown.splitlines() if text.startswith("| softmax | ")]
     assert rows
     # A pipe that isn't escaped would add a cell.
@@ -130,8 +139,8 @@ def test_without_the_drawing_packages_there_is_still_a_report(
     )
     assert done.stdout == "report.md\n"
     text = (directory / "report.md").read_text()
-    assert f"because {missing.replace('_', chr(92) + '_')} is not installed: pip install" in text
-    assert "softmax: cuda/registers at 1.90 x" in text.replace("\\", "")
+    assert f"because {missing} is not installed: pip install" in text
+    assert "softmax: won by cuda/registers, 1.909 [" in text
 
 
 @pytest.mark.parametrize(
@@ -175,8 +184,10 @@ def test_the_terminal_shows_each_case_and_who_won(built: Path) -> None:
     for op in synthetic_records.OPS.values():
         for case in op.benchmark_cases:
             assert f"{op.name} {case.name}" in text
-    assert re.search(r"softmax +cuda/registers \(good\) +1.90 x library .* fastest", text)
-    assert max(map(len, text.splitlines())) <= 130
+    assert re.search(
+        r"softmax +cuda/registers \(good\) +1\.909 .* best library call .* fastest", text
+    )
+    assert max(map(len, text.splitlines())) <= 120
 
 
 def test_the_readme_s_table_is_written_and_compared(built: Path, tmp_path: Path) -> None:
@@ -194,6 +205,21 @@ def test_the_readme_s_table_is_written_and_compared(built: Path, tmp_path: Path)
     page.write_text("no markers")
     with pytest.raises(ValueError, match="must hold the lines"):
         readme.update(built, page)
+
+
+def test_what_fails_in_the_interpreter_is_shown_with_its_reason(tmp_path: Path) -> None:
+    writer = record.Writer(tmp_path / "records.jsonl", synthetic_records.environment("cpu"))
+    op = synthetic_records.OPS["softmax"]
+    row = next(row for row in synthetic_records.of_op("softmax") if row.tier == "triton")
+    for case in op.test_cases[:2]:
+        failed = synthetic_records.untimed("error", "the interpreter gave up")
+        writer.write(synthetic_records.line(op, case, row, mode="interpreter", **failed))
+    writer.close()
+    build(tmp_path)
+    (shown,) = re.findall(r"\| .*gave up.*", (tmp_path / "report.md").read_text())
+    assert "error (interpreter)" in shown
+    assert all(case.name in shown for case in op.test_cases[:2])
+    assert "the interpreter gave up" in terminal(record.read(tmp_path / "records.jsonl"))
 
 
 def test_a_run_of_nothing_but_failures_has_a_report(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import synthetic_records
@@ -10,7 +11,8 @@ import torch
 
 from benchmarks import record
 from benchmarks.implementations import find
-from benchmarks.statistics import cases_of, figures_of, ops_of, paired_ratio
+from benchmarks.statistics import cases_of, figures_of, paired_ratio
+from benchmarks.winners import BEST_CALL, OpView, ops_of
 from reference.ops import OPS
 from reference.spec import Case
 
@@ -94,18 +96,75 @@ def test_who_won(tmp_path: Path) -> None:
     assert [op.op for op in others] == ["chain", "chain_sfu", "matmul", "matmul float32"]
     assert softmax.winner == "cuda"
     assert [tier.tier for tier in softmax.tiers] == ["library", "cuda", "cupy", "triton"]
-    # The sketch and the naive variant have no time, so the others are their tiers' best.
-    assert softmax.tiers[1].name == "cuda/registers"
-    assert softmax.tiers[1].speedup == pytest.approx(2.0 / 1.05)
-    assert softmax.tiers[1].cases == softmax.cases == len(SOFTMAX.benchmark_cases)
+    best = softmax.tiers[1]
+    assert (best.name, best.against) == ("cuda/registers", BEST_CALL)
+    assert best.speedup.value == pytest.approx(2.0 / 1.05, rel=5e-3)
+    assert best.speedup.low <= best.speedup.value <= best.speedup.high
+    assert softmax.cases == softmax.measured == len(SOFTMAX.benchmark_cases)
+    # CuPy runs the same kernel half a per cent slower: nothing that the clock could defend.
+    assert softmax.level == ("cupy",)
+    assert [tier.against for tier in softmax.tiers if tier.tier == "library"] == ["library/eager"]
+
+
+def won(*lines: dict[str, Any]) -> OpView:
+    (op,) = ops_of(cases_of(record.Run(ENVIRONMENT, list(lines))))
+    return op
+
+
+def timed(
+    name: str, part: float, *, case: Case = CASE, against: str = "library/eager"
+) -> dict[str, Any]:
+    """A softmax row that takes `part` of the time of the call that it was sampled beside."""
+    row = find("softmax", name)
+    paired = {against: [1.0] * 4}
+    return synthetic_records.line(SOFTMAX, case, row, seconds=[part] * 4, paired=paired)
+
+
+def test_a_ratio_names_what_it_is_to() -> None:
+    """Without the library's own rows nobody knows whether what was sampled is its best call."""
+    kernel = timed("triton/tuned", 0.5)
+    assert won(kernel).tiers[0].against == "library/eager"
+    eager, compiled = timed("library/eager", 1.0), timed("library/compile", 0.8)
+    # Measured, but a slower call than the one that turned out to be the best.
+    assert won(eager, compiled, kernel).tiers[1].against == "library/eager"
+    kernel = timed("triton/tuned", 0.5, against="library/compile")
+    assert won(eager, compiled, kernel).tiers[1].against == BEST_CALL
+    stale = {**compiled, "source_digest": "000000000000"}
+    assert won(eager, stale, kernel).tiers[1].against == "library/compile"
+
+
+def test_tiers_are_compared_over_the_cases_that_all_have() -> None:
+    other = Case((64, 4096), torch.bfloat16)
+    op = won(
+        timed("triton/tuned", 0.5),
+        timed("triton/tuned", 0.9, case=other),
+        # No time in the case that is hard: must not win by the easy one alone.
+        timed("cuda/registers", 0.6),
+    )
+    assert (op.cases, op.measured, op.winner) == (1, 2, "triton")
+    assert [tier.speedup.value for tier in op.tiers] == pytest.approx([2.0, 1 / 0.6])
+    apart = won(timed("triton/tuned", 0.9, case=other), timed("cuda/registers", 0.6))
+    assert (apart.cases, apart.winner, apart.level) == (0, "", ())
+
+
+def test_a_variant_that_skips_what_it_is_slow_at_is_not_its_tier_s_best() -> None:
+    other = Case((64, 4096), torch.bfloat16)
+    good = [timed("cuda/registers", 0.5), timed("cuda/registers", 0.9, case=other)]
+    (tier,) = won(*good, timed("cuda/naive", 0.6)).tiers
+    assert tier.name == "cuda/registers"
+
+
+def test_a_single_sample_has_no_ratio() -> None:
+    line = synthetic_records.line(SOFTMAX, CASE, ROW, seconds=[1.0], paired={"ceiling/copy": [1.0]})
+    figures = figures_of(line, ENVIRONMENT)
+    assert (figures.seconds, figures.percent, figures.speedup) == (1.0, None, None)
 
 
 def test_a_difference_within_the_clock_s_own_is_a_draw() -> None:
     def winner(part: float) -> str:
-        baseline = synthetic_records.line(SOFTMAX, CASE, find("softmax", "library/eager"))
-        line = synthetic_records.line(SOFTMAX, CASE, ROW, seconds=[part] * 4)
-        line["paired"] = {"library/eager": [1.0] * 4}
-        (op,) = ops_of(cases_of(record.Run(ENVIRONMENT, [baseline, line])))
-        return op.winner
+        return won(timed("library/eager", 1.0), timed("triton/tuned", part)).winner
 
     assert [winner(1.005), winner(0.9), winner(1.1)] == ["", "triton", "library"]
+    noisy = timed("triton/tuned", 0.9)
+    noisy |= {"seconds": [0.5, 0.5, 1.5, 1.5] * 5, "paired": {"library/eager": [1.1] * 20}}
+    assert won(timed("library/eager", 1.0), noisy).winner == ""

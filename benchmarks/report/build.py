@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks.record import Run, read
 from benchmarks.report import markdown
-from benchmarks.report.content import Page, page
+from benchmarks.report.page import page
 
 __all__ = ["build"]
 
@@ -56,7 +56,7 @@ def _build_all(directory: Path, run: Run, other: Run | None) -> Path:
             captions[f"{slug}-{name}"] = f"{slug}: {figures.CAPTIONS[name]}"
     own = {name: text for name, text in captions.items() if name in figures.CAPTIONS}
     foreign = [name for name in captions if name not in own]
-    content: Page = page(run, other, own, foreign)
+    content = page(run, other, own, foreign)
     (directory / "figures").mkdir(exist_ok=True)
     for name, declared in charts.items():
         svg = vl_convert.vegalite_to_svg(json.dumps(declared), vl_version=figures.vega_lite())

@@ -6,7 +6,7 @@ import re
 
 from benchmarks.statistics import Figures, Ratio
 
-__all__ = ["clean", "percent", "rate", "ratio", "seconds", "span"]
+__all__ = ["clean", "count", "percent", "rate", "ratio", "seconds", "span"]
 
 LONGEST = 300
 
@@ -49,6 +49,11 @@ def ratio(value: Ratio | None) -> str:
         return ""
     digits = 3 if value.value < 10 else 1
     return f"{value.value:.{digits}f} [{value.low:.{digits}f}, {value.high:.{digits}f}]"
+
+
+def count(value: int | None) -> str:
+    """Nothing where there is nothing to count."""
+    return "" if value is None else str(value)
 
 
 def span(least: float, most: float, digits: int = 2) -> str:

@@ -10,10 +10,16 @@ from benchmarks.report.content import Page, Section, Table
 
 __all__ = ["escape", "render", "table_text"]
 
+# A bracket is text but where it closes a link, and an underscore inside a word is text.
+_MARKUP = re.compile(r"[\\`*<>|#~$]|\](?=[(\[:])|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
+
 
 def escape(text: str) -> str:
-    """Text that Markdown shows as it is: no markup, no link, no cell of its own."""
-    return re.sub(r"([\\`*_\[\]<>|#~])", r"\\\1", text).replace("&", "&amp;")
+    """Text that Markdown shows as it is: no markup, no link, no cell of its own.
+
+    No more than that takes is escaped, since a report is read in terminals too.
+    """
+    return _MARKUP.sub(r"\\\g<0>", text).replace("&", "&amp;")
 
 
 def render(page: Page, figures: dict[str, str], notes: list[str]) -> str:

@@ -6,9 +6,10 @@ from pathlib import Path
 
 from benchmarks.codesize import ROOT
 from benchmarks.record import read
-from benchmarks.report.content import machine_line, summary_table
 from benchmarks.report.markdown import escape, table_text
-from benchmarks.statistics import cases_of, ops_of
+from benchmarks.report.summary import machine_line, summary_table
+from benchmarks.statistics import cases_of
+from benchmarks.winners import ops_of
 
 __all__ = ["BEGIN", "END", "is_current", "update"]
 

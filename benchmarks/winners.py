@@ -1,0 +1,172 @@
+"""Who won an op: each tier's best variant, over the cases that all of them have a time for."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+
+from benchmarks.implementations import TIERS
+from benchmarks.statistics import CaseView, Figures, Ratio, mean_ratio
+
+__all__ = ["BEST_CALL", "OpView", "TierView", "ops_of"]
+
+# A product measured against itself may differ by 1 %: nobody wins by less.
+DRAW = 1.01
+
+BEST_CALL = "best library call"
+
+
+@dataclass(frozen=True)
+class TierView:
+    """A tier's best variant in an op.
+
+    speedup: geometric mean over the op's cases; least, most: from case to case
+    against: what `speedup` is over: `BEST_CALL`, the fastest of each case, where several were
+        measured and that one was sampled beside; else the calls that were
+    percents: (ceiling, least, largest) for each ceiling that binds in some of the cases
+    """
+
+    tier: str
+    name: str
+    effort: str
+    speedup: Ratio
+    least: float
+    most: float
+    against: str
+    percents: tuple[tuple[str, float, float], ...]
+    lines: int | None
+    tokens: int | None
+    throttled: bool
+
+
+@dataclass(frozen=True)
+class OpView:
+    """Who won an op.
+
+    cases: how many all tiers have a time for, which is what they are compared over; 0 where they
+        share none, and each tier stands for itself
+    measured: how many any tier has a time for
+    tiers: the library, where it was measured, then the others, fastest first
+    """
+
+    op: str
+    cases: int
+    measured: int
+    tiers: tuple[TierView, ...]
+
+    @property
+    def best_kernel(self) -> TierView | None:
+        """The fastest tier but the library."""
+        return next((tier for tier in self.tiers if tier.tier != "library"), None)
+
+    @property
+    def winner(self) -> str:
+        """A tier or "library"; "" for a draw, or where there is nothing to compare."""
+        best = self.best_kernel
+        if best is None or not self.cases:
+            return ""
+        if best.speedup.low > 1 and best.speedup.value > DRAW:
+            return best.tier
+        return "library" if best.speedup.high < 1 and best.speedup.value < 1 / DRAW else ""
+
+    @property
+    def level(self) -> tuple[str, ...]:
+        """The tiers that nothing separates from the fastest."""
+        best = self.best_kernel
+        if best is None or not self.cases or self.winner == "library":
+            return ()
+        beside = [
+            tier.tier
+            for tier in self.tiers
+            if tier.tier not in ("library", self.winner)
+            and tier.speedup.value * DRAW >= best.speedup.value
+        ]
+        return tuple(beside) if self.winner else ("library", *beside)
+
+
+# Of one implementation, by case.
+_Timed = dict[str, Figures]
+
+
+def ops_of(cases: tuple[CaseView, ...]) -> tuple[OpView, ...]:
+    """Who won each op, from its cold cases."""
+    groups: dict[str, list[CaseView]] = {}
+    for case in cases:
+        if case.regime == "cold":
+            groups.setdefault(_group(case), []).append(case)
+    return tuple(_op_view(op, group) for op, group in groups.items())
+
+
+def _group(case: CaseView) -> str:
+    """The op; float32 products by themselves, since other units compute them than all others."""
+    row = case.rows[0].row
+    return f"{case.op} float32" if row["flops"] and row["dtype"] == "float32" else case.op
+
+
+def _op_view(op: str, cases: list[CaseView]) -> OpView:
+    timed: dict[str, dict[str, _Timed]] = {tier: {} for tier in TIERS}
+    for case in cases:
+        for figures in case.rows:
+            if figures.state == "ok" and figures.speedup is not None:
+                variants = timed[figures.row["tier"]]
+                variants.setdefault(figures.name, {})[case.case] = figures
+    best = {tier: _best(variants) for tier, variants in timed.items() if variants}
+    measured = set().union(*best.values())
+    shared = measured.intersection(*best.values())
+    libraries = {case.case: case.library for case in cases}
+    several = len(timed["library"]) > 1
+    tiers = [
+        _tier_view(
+            tier,
+            [figures for case, figures in rows.items() if case in shared or not shared],
+            libraries if several else {},
+        )
+        for tier, rows in best.items()
+    ]
+    tiers.sort(key=lambda view: (view.tier != "library", -view.speedup.value))
+    return OpView(op, len(shared), len(measured), tuple(tiers))
+
+
+def _best(variants: dict[str, _Timed]) -> _Timed:
+    """The fastest variant over the cases that all have; the one with the most cases if none is.
+
+    Else a variant that was skipped where it is slow would win by the cases that it is left with.
+    """
+    shared = set.intersection(*map(set, variants.values()))
+    if not shared:
+        return max(variants.values(), key=len)
+    return max(variants.values(), key=lambda rows: _mean([rows[case] for case in sorted(shared)]))
+
+
+def _mean(rows: list[Figures]) -> float:
+    """Geometric, as ratios ask for."""
+    return statistics.geometric_mean(
+        figures.speedup.value for figures in rows if figures.speedup is not None
+    )
+
+
+def _tier_view(tier: str, rows: list[Figures], libraries: dict[str, str]) -> TierView:
+    """libraries: the fastest call of each case, where there are several to choose from"""
+    ratios = [figures.speedup.value for figures in rows if figures.speedup is not None]
+    percents: dict[str, list[float]] = {}
+    for figures in rows:
+        if figures.percent is not None:
+            percents.setdefault(figures.ceiling, []).append(figures.percent)
+    is_best = tier != "library" and all(
+        figures.against == libraries.get(figures.row["case"]) for figures in rows
+    )
+    return TierView(
+        tier=tier,
+        name=rows[0].name,
+        effort=rows[0].row["effort"],
+        speedup=mean_ratio([(f.row["seconds"], f.row["paired"][f.against]) for f in rows]),
+        least=min(ratios),
+        most=max(ratios),
+        against=BEST_CALL
+        if is_best
+        else " and ".join(sorted({figures.against for figures in rows})),
+        percents=tuple((name, min(found), max(found)) for name, found in percents.items()),
+        lines=rows[0].row["code"].get("lines"),
+        tokens=rows[0].row["code"].get("tokens"),
+        throttled=any(figures.throttled for figures in rows),
+    )
