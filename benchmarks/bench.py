@@ -62,7 +62,10 @@ class Bench:
         """
         buffers = self._for_case(op, case, regime)
         function = row.resolve()
-        first_call_seconds = self._first_call(row, function, buffers)
+        first_call_seconds = self._call_seconds(row, function, buffers)
+        too_slow = self._outlasts_patience(row, function, buffers, first_call_seconds)
+        if too_slow and not self._interpreted:
+            return {"status": "skipped", "reason": too_slow}
         verdict = check.verify_call(buffers.truth, function, own_output=row.own_output)
         fields = {
             "status": verdict.status,
@@ -115,10 +118,29 @@ class Bench:
             self._buffers = _Buffers(op, case, regime, self._machine)
         return self._buffers
 
-    def _first_call(
+    def _outlasts_patience(
+        self,
+        row: Implementation,
+        function: Callable[..., Tensor],
+        buffers: _Buffers,
+        first_call_seconds: float,
+    ) -> str:
+        """Why the row is skipped, or "". The first call is no measure: it may have compiled."""
+        if first_call_seconds * buffers.count <= row.patience:
+            return ""
+        seconds = self._call_seconds(row, function, buffers) * buffers.count
+        if seconds <= row.patience:
+            return ""
+        return (
+            f"a pass over the case's {buffers.count} buffer sets takes {seconds:.2g} s, and the "
+            f"variant is measured up to {row.patience:g} s"
+        )
+
+    def _call_seconds(
         self, row: Implementation, function: Callable[..., Tensor], buffers: _Buffers
     ) -> float:
-        """Compilation, module load and whatever else happens once, in seconds."""
+        """One call, from before it is issued to after it is done. The first one compiles, loads
+        a module, and does whatever else happens once."""
         call = buffers.calls(function, row.own_output)[0]
         self._synchronize()
         start = time.perf_counter()
@@ -201,6 +223,7 @@ class _Buffers:
     """A case's inputs, outputs and shared arms.
 
     truth: of the first set's inputs, as they are now
+    count: of the sets
     """
 
     def __init__(self, op: Op, case: Case, regime: str, machine: Machine) -> None:
@@ -212,6 +235,7 @@ class _Buffers:
         set_bytes = op.bytes_moved(case)
         hot = regime == "hot"
         count = 1 if hot else set_count(set_bytes, machine.device, machine.cache_bytes)
+        self.count = count
         draw = functools.partial(check.draw, op, case, machine.device)
         self._inputs = [draw(seed) for seed in range(1, count + 1)]
         self.truth = check.find_truth(op, case, self._inputs[0])

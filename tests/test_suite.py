@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import textwrap
@@ -53,6 +54,10 @@ def exits(x, *, out=None):
 def is_killed(x, *, out=None):
     os.kill(os.getpid(), signal.SIGSEGV)
 
+def is_slow(x, *, out=None):
+    time.sleep(0.3)
+    return right(x, out=out)
+
 def prints(x, *, out=None):
     print("{}")
     return right(x, out=out)
@@ -79,7 +84,8 @@ def run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
                          if n.startswith("def ")]
                 i.IMPLEMENTATIONS += tuple(
                     i.Implementation("softmax", "cuda", n[4:].split("(")[0], "fakes",
-                                     n[4:].split("(")[0], (), "naive") for n in names)
+                                     n[4:].split("(")[0], (), "naive", patience=0.5)
+                    for n in names)
             """
         )
     )
@@ -218,11 +224,11 @@ def test_a_request_that_makes_no_sense_is_an_answer() -> None:
     worker.close()
 
 
-def test_a_variant_is_skipped_where_one_call_would_last_seconds(run: Suite) -> None:
-    slow = Implementation("matmul", "cuda", "slow", "fakes", "right", (), "naive", most_flops=1e6)
-    case = OPS["matmul"].cpu_cases[0]
-    row = run.measure(Item(OPS["matmul"], case, slow, "cold", "device"))
+def test_a_variant_is_skipped_where_a_pass_outlasts_its_patience(run: Suite) -> None:
+    row = run.measure(fake("is_slow"))
     assert (row["status"], row["seconds"]) == ("skipped", [])
-    assert row["reason"] == (
-        "one call would last seconds: 2.1e+09 flop, and the variant is measured up to 1e+06"
+    assert re.fullmatch(
+        r"a pass over the case's \d+ buffer sets takes [0-9.]+ s, and the variant is measured up to "
+        r"0\.5 s",
+        row["reason"],
     )

@@ -14,8 +14,10 @@ __global__ void softmax_naive_kernel(const T* __restrict__ x,  // [rows, cols]
 
   float largest = -infinity();
   for (int64 col = 0; col < cols; ++col) largest = max_nan(largest, to_float(x[col]));
-  float sum = 0.0f;
-  for (int64 col = 0; col < cols; ++col) sum += expf(to_float(x[col]) - largest);
+  // One running sum of a long row: in float it would lose two digits by 4096 columns.
+  double total = 0.0;
+  for (int64 col = 0; col < cols; ++col) total += expf(to_float(x[col]) - largest);
+  const float sum = static_cast<float>(total);
   for (int64 col = 0; col < cols; ++col) {
     out[col] = from_float<T>(expf(to_float(x[col]) - largest) / sum);
   }
