@@ -140,6 +140,7 @@ def test_without_the_drawing_packages_there_is_still_a_report(
     assert done.stdout == "report.md\n"
     text = (directory / "report.md").read_text()
     assert f"because {missing} is not installed: pip install" in text
+    assert "then python -m benchmarks report DIR" in text
     assert "softmax: won by cuda/registers, 1.909 [" in text
 
 
@@ -200,6 +201,9 @@ def test_the_readme_s_table_is_written_and_compared(built: Path, tmp_path: Path)
     assert text.startswith("before\n\n")
     assert text.endswith(f"{readme.END}\n\nafter\n")
     assert "cuda/registers" in text
+    assert re.search(r"\| chain +\| 65536x4096-bfloat16 +\| \S+ us, compile", text)
+    assert "1.90 x compile, 95 % of copy" in text
+    assert "Measured on NVIDIA H200" in text
     synthetic_records.change(built / "records.jsonl", 1, date="2027-01-01T00:00:00+00:00")
     assert not readme.is_current(built, page)
     page.write_text("no markers")
@@ -230,4 +234,4 @@ def test_a_run_of_nothing_but_failures_has_a_report(tmp_path: Path) -> None:
     writer.write(synthetic_records.line(op, op.benchmark_cases[0], row, **failed))
     writer.close()
     build(tmp_path)
-    assert "No row of this run has a time" in (tmp_path / "report.md").read_text()
+    assert "No cold row of this run has a time" in (tmp_path / "report.md").read_text()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from pathlib import Path
 
+from benchmarks.codesize import ROOT
 from benchmarks.record import Run, read
 from benchmarks.report import markdown
 from benchmarks.report.page import page
@@ -35,7 +37,7 @@ def build(directory: Path, beside: Path | None = None) -> Path:
         if error.name not in packages:
             raise
         note = _NO_PICTURES.format(
-            module=error.name, package=packages[error.name], directory=directory.name
+            module=error.name, package=packages[error.name], directory=_named(directory)
         )
         content = page(run, other, {}, [])
         return _write(directory / "report.md", markdown.render(content, {}, [note]))
@@ -63,6 +65,14 @@ def _build_all(directory: Path, run: Run, other: Run | None) -> Path:
         _write(directory / "figures" / f"{name}.svg", svg)
     _write(directory / "report.md", markdown.render(content, captions, []))
     return _write(directory / "index.html", html.render(content, captions, charts))
+
+
+def _named(directory: Path) -> str:
+    """As a command in the tree's root names it. A path elsewhere is no reader's business."""
+    try:
+        return shlex.quote(directory.resolve().relative_to(ROOT).as_posix())
+    except ValueError:
+        return "DIR"
 
 
 def _write(path: Path, text: str) -> Path:

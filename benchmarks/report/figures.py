@@ -15,9 +15,9 @@ __all__ = ["CAPTIONS", "charts", "vega_lite"]
 
 CAPTIONS = {
     "roofline": "What each implementation reaches against what the machine allows",
-    "row-length": "Softmax: bandwidth against row length",
-    "code-size": "Speed against code size",
-    "chain-times": "The chains: time of each implementation",
+    "row-length": "Softmax: bandwidth against row length, beside a copy of as many bytes",
+    "code-size": "Part of the measured ceiling against code size, in one large case of each op",
+    "chain-times": "The chains: time of each implementation in the largest case",
 }
 
 TIERS = ("library", "triton", "cuda", "cupy")
@@ -172,7 +172,7 @@ def _row_length(cases: list[CaseView]) -> Chart | None:
     points = [
         {
             **_datum(figures),
-            "columns": figures.row["sizes"]["cols"],
+            "columns": figures.row["sizes"].get("cols"),
             "GB/s": _rounded(figures.row["bytes_moved"] / (figures.seconds or 1) / 1e9),
         }
         for case in group
@@ -180,7 +180,7 @@ def _row_length(cases: list[CaseView]) -> Chart | None:
     ]
     copies = [
         {
-            "columns": figures.row["sizes"]["cols"],
+            "columns": figures.row["sizes"].get("cols"),
             "GB/s": _rounded(figures.row["bytes_moved"] / copy / 1e9),
         }
         for case in group
@@ -197,7 +197,9 @@ def _row_length(cases: list[CaseView]) -> Chart | None:
             x=x,
             y=y,
             color=_tier_color(),
-            strokeDash=alt.StrokeDash("implementation:N", title="implementation"),
+            strokeDash=alt.StrokeDash("implementation:N", title="implementation").legend(
+                symbolType="stroke", symbolStrokeWidth=2
+            ),
             tooltip=["implementation:N", "effort:N", "case:N", "GB/s:Q", "microseconds:Q"],
         )
     )
@@ -210,7 +212,7 @@ def _row_length(cases: list[CaseView]) -> Chart | None:
     )
     name = (
         alt.Chart(alt.Data(values=copies[-1:]))
-        .mark_text(text="copy", align="left", dx=6, color="#8a8f98")
+        .mark_text(text="copy", align="right", dy=-7, color="#8a8f98")
         .encode(x=x, y=y)
     )
     return alt.layer(copy, name, lines).properties(width=2 * WIDTH, height=HEIGHT)
@@ -220,45 +222,52 @@ def _row_length(cases: list[CaseView]) -> Chart | None:
 
 
 def _code_size(cases: list[CaseView]) -> Chart | None:
-    """An implementation a point: the geometric mean of its speed-ups over its cases."""
-    groups: dict[tuple[str, str], list[Figures]] = {}
-    for case in cases:
-        for figures in _timed(case):
-            if figures.speedup is not None:
-                groups.setdefault((case.op, figures.name), []).append(figures)
-    points = [
-        {
-            **_datum(rows[0]),
-            "tokens": rows[0].row["code"]["tokens"],
-            "speed": _rounded(
-                statistics.geometric_mean(f.speedup.value for f in rows if f.speedup is not None)
-            ),
-            "against": "eager" if rows[0].row["tier"] == "library" else "the best library call",
-            "cases": len(rows),
-        }
-        for rows in groups.values()
-        if rows[0].row["code"].get("tokens")
-    ]
+    """A case of each op: what every implementation reaches of the ceiling, for how much code.
+
+    Of the ceiling, not of a library call: that way all of a picture is held against one thing.
+    """
+    points: Rows = []
+    titles = []
+    for op in dict.fromkeys(case.op for case in cases):
+        shown = max((case for case in cases if case.op == op), key=_weight)
+        titles.append(f"{op} {shown.case}")
+        points += [
+            {
+                **_datum(figures),
+                "title": titles[-1],
+                "tokens": figures.row["code"]["tokens"],
+                "percent": _rounded(figures.percent),
+                "ceiling": figures.ceiling,
+            }
+            for figures in _timed(shown)
+            if figures.percent is not None and figures.row["code"].get("tokens")
+        ]
     if not points:
         return None
     return (
         alt.Chart(alt.Data(values=points))
-        .mark_point(filled=True, size=70)
+        .mark_point(filled=True, size=70, opacity=0.85)
         .encode(
-            x=alt.X("tokens:Q", scale=alt.Scale(type="log"), title="tokens of code"),
-            y=alt.Y(
-                "speed:Q",
-                scale=alt.Scale(type="log"),
-                title="speed (library: over eager; others: over the best library call)",
+            x=alt.X("tokens:Q", scale=alt.Scale(type="log"), title="tokens of code").axis(
+                values=[10, 100, 1000, 10_000]
             ),
+            y=alt.Y("percent:Q", scale=alt.Scale(zero=True), title="% of the measured ceiling"),
             color=_tier_color(),
             shape=alt.Shape("effort:N", title="effort"),
-            tooltip=["implementation:N", "effort:N", "tokens:Q", "speed:Q", "against:N", "cases:Q"],
+            tooltip=[
+                *("implementation:N", "effort:N", "tokens:Q", "percent:Q", "ceiling:N"),
+                "microseconds:Q",
+            ],
         )
-        .properties(width=WIDTH // 2, height=HEIGHT)
-        .facet(facet=alt.Facet("op:N", title=None), columns=4)
-        .resolve_scale(y="independent")
+        .properties(width=WIDTH, height=HEIGHT)
+        .facet(facet=alt.Facet("title:N", title=None, sort=titles), columns=2)
     )
+
+
+def _weight(case: CaseView) -> tuple[int, int]:
+    """Cases with the most implementations first, of those the one with the most work."""
+    row = case.rows[0].row
+    return len(_timed(case)), row["bytes_moved"] + row["flops"]
 
 
 # ---------------------------------------------------------------------------- chains
@@ -276,7 +285,9 @@ def _chain_times(cases: list[CaseView]) -> Chart | None:
         order = [point["implementation"] for point in sorted(points, key=_microseconds)]
         # Points, not bars: a bar on a logarithmic scale has no honest length.
         base = alt.Chart(alt.Data(values=points)).encode(
-            x=alt.X("microseconds:Q", scale=alt.Scale(type="log"), title="microseconds"),
+            x=alt.X("microseconds:Q", scale=alt.Scale(type="log"), title="microseconds").axis(
+                labelOverlap="greedy"
+            ),
             y=alt.Y("implementation:N", sort=order, title=None),
         )
         dots = base.mark_point(filled=True, size=80).encode(

@@ -8,7 +8,9 @@ from benchmarks.report.content import Section, Table
 from benchmarks.statistics import CaseView, cases_of
 from benchmarks.winners import BEST_CALL, OpView, ops_of
 
-__all__ = ["lead", "machine_line", "recorded", "summary_table", "winners"]
+__all__ = ["THROTTLED", "lead", "machine_line", "recorded", "summary_table", "winners"]
+
+THROTTLED = "† marks what was measured while the card held its clocks back."
 
 
 def machine_line(run: Run) -> str:
@@ -43,11 +45,11 @@ def lead(run: Run, cases: tuple[CaseView, ...], beside: Run | None) -> list[str]
     ]
     if noise:
         lead.append(
-            "The same call as both arms (A/A), where 1 is fair, differed by at most "
-            f"{100 * max(noise):.2g} % in {len(noise)} cases."
+            "The same call as both arms (A/A) differs from itself by at most "
+            f"{100 * max(noise):.2g} %, in {len(noise)} cases."
         )
     if any(figures.throttled for case in cases for figures in case.rows):
-        lead.append("† marks what was measured while the card held its clocks back.")
+        lead.append(THROTTLED)
     return lead
 
 
@@ -84,7 +86,7 @@ def summary_table(ops: tuple[OpView, ...], *, narrow: bool = False) -> Table:
 
 def winners(ops: tuple[OpView, ...]) -> Section:
     if not any(op.tiers for op in ops):
-        return Section("Who won", ("No row of this run has a time.",))
+        return Section("Who won", ("No cold row of this run has a time.",))
     note = (
         "Speed is a median ratio of samples taken in turn, as the geometric mean over the cases "
         "that all tiers of an op have a time for, with its 95 % interval. A difference of less "
