@@ -121,11 +121,13 @@ def _cuda(
     *needs: Needs,
     symbols: tuple[str, ...] = (),
     more: tuple[str, ...] = (),
+    more_cuda: tuple[str, ...] = (),
     more_cupy: tuple[str, ...] = (),
 ) -> tuple[Implementation, Implementation]:
     """The two ways to one kernel source: the extension and CuPy.
 
-    symbols: of cuda_impl/`op`.py, and `more` sources, that both count; more_cupy: CuPy's alone
+    symbols: of cuda_impl/`op`.py, and `more` sources, that both count; more_cuda, more_cupy: that
+        one of them does
     """
     kernel_source = f"csrc/kernels/{op}_{variant}.cuh"
     # Some cases would take a first draft minutes.
@@ -143,6 +145,7 @@ def _cuda(
                 f"csrc/{op}_{variant}.cu",
                 f"cuda_impl/{op}.py:{variant}_extension,{plan}",
                 *more,
+                *more_cuda,
             ),
             effort=effort,
             kernels=kernels,
@@ -204,6 +207,7 @@ def _chain(op: str, *special: str) -> tuple[Implementation, ...]:
             "good",
             (f"{op}_packed_kernel",),
             more=("cuda_impl/pointwise.py:PackedPlan,plan_for",),
+            more_cuda=("csrc/packed_launch.h",),
             more_cupy=("cuda_impl/pointwise.py:launch_packed,_pointers",),
         ),
         *_cuda(

@@ -16,6 +16,7 @@ void softmax_naive_binding(const at::Tensor& x, const at::Tensor& out, int threa
   check_first("x", x);
   check_dimensions("x", x, 2);
   check_beside("out", out, x, x.sizes());
+  check_threads(threads);
   if (x.numel() == 0) return;
   const Scope scope(x);
   check_launch("softmax_naive", softmax_naive(x.const_data_ptr(), out.mutable_data_ptr(), x.size(0),
@@ -51,6 +52,7 @@ template <ChainNaive kLaunch>
 void chain_naive_binding(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& bias,
                          const at::Tensor& out, int threads) {
   check_chain(x, residual, bias, out);
+  check_threads(threads);
   if (x.numel() == 0) return;
   const Scope scope(x);
   check_launch("naive chain", kLaunch(x.const_data_ptr(), residual.const_data_ptr(),
@@ -61,16 +63,24 @@ void chain_naive_binding(const at::Tensor& x, const at::Tensor& residual, const 
 template <ChainPacked kLaunch>
 void chain_packed_binding(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& bias,
                           const at::Tensor& out, int threads, int packs, bool vector,
-                          bool bias_packs, uint64_t reciprocal, int64_t stride) {
+                          bool bias_packs) {
   check_chain(x, residual, bias, out);
   if (vector) check_packs({x, residual, out}, 0);
   if (bias_packs) check_packs({bias}, bias.numel());
   if (x.numel() == 0) return;
   const Scope scope(x);
-  check_launch("packed chain",
-               kLaunch(x.const_data_ptr(), residual.const_data_ptr(), bias.const_data_ptr(),
-                       out.mutable_data_ptr(), x.numel(), bias.numel(), dtype_of(x), threads, packs,
-                       vector, bias_packs, reciprocal, stride, scope.stream));
+  const PackedChain chain{x.const_data_ptr(),
+                          residual.const_data_ptr(),
+                          bias.const_data_ptr(),
+                          out.mutable_data_ptr(),
+                          x.numel(),
+                          bias.numel(),
+                          dtype_of(x),
+                          threads,
+                          packs,
+                          vector,
+                          bias_packs};
+  check_launch("packed chain", kLaunch(chain, scope.stream));
 }
 
 }  // namespace

@@ -60,6 +60,10 @@ inline void check_packs(std::initializer_list<at::Tensor> tensors, int64_t cols)
   }
 }
 
+inline void check_threads(int threads) {
+  TORCH_CHECK_VALUE(0 < threads && threads <= 1024, "a block has 1 to 1024 threads, got ", threads);
+}
+
 inline void check_capability(const char* what, int major) {
   int device = 0, found = 0;
   C10_CUDA_CHECK(cudaGetDevice(&device));

@@ -24,13 +24,22 @@ cudaError_t chain_sfu_naive(const void* x, const void* residual, const void* bia
                             int64_t count, int64_t cols, DType dtype, int threads,
                             cudaStream_t stream);
 
-// vector: x, residual and out are 16-byte aligned; bias_packs: so is bias, and so are all rows.
-// packs: 16-byte packs a thread; reciprocal, stride: see csrc/kernels/pointwise.cuh.
-cudaError_t chain_packed(const void* x, const void* residual, const void* bias, void* out,
-                         int64_t count, int64_t cols, DType dtype, int threads, int packs,
-                         bool vector, bool bias_packs, uint64_t reciprocal, int64_t stride,
-                         cudaStream_t stream);
-cudaError_t chain_sfu_packed(const void* x, const void* residual, const void* bias, void* out,
-                             int64_t count, int64_t cols, DType dtype, int threads, int packs,
-                             bool vector, bool bias_packs, uint64_t reciprocal, int64_t stride,
-                             cudaStream_t stream);
+// x, residual, out: [count]; bias: [cols]; count = rows * cols > 0
+// packs: 16-byte packs a thread
+// vector: x, residual and out are 16-byte aligned; bias_packs: so is bias, and so are all rows
+struct PackedChain {
+  const void* x;
+  const void* residual;
+  const void* bias;
+  void* out;
+  int64_t count;
+  int64_t cols;
+  DType dtype;
+  int threads;
+  int packs;
+  bool vector;
+  bool bias_packs;
+};
+
+cudaError_t chain_packed(const PackedChain& chain, cudaStream_t stream);
+cudaError_t chain_sfu_packed(const PackedChain& chain, cudaStream_t stream);

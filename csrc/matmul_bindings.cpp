@@ -55,6 +55,7 @@ void check_hopper() {
 void matmul_naive_binding(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out,
                           int threads) {
   check_operands(a, b, false, out);
+  check_threads(threads);
   const Scope scope(a);
   check_launch("matmul_naive",
                matmul_naive(a.const_data_ptr(), b.const_data_ptr(), out.mutable_data_ptr(),

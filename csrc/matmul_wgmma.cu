@@ -42,6 +42,13 @@ cudaError_t launch(const void* a, const void* b, T* out, int64_t m, int64_t n, i
                    int64_t a_stride, int64_t b_stride, bool weight, DType dtype, int blocks,
                    bool bulk, cudaStream_t stream) {
   using Shared = WgmmaShared<kTileM, kTileN, kStages>;
+  const auto kernel = weight ? matmul_wgmma_kernel<T, kTileM, kTileN, kStages, kCluster, true>
+                             : matmul_wgmma_kernel<T, kTileM, kTileN, kStages, kCluster, false>;
+  // Before the maps are encoded: on a thread's first call it also binds the device's context, which
+  // the driver's function asks for.
+  const cudaError_t set =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Shared::kBytes);
+  if (set != cudaSuccess) return set;
   TensorMap map_a{}, map_b{}, map_out{};
   cudaError_t status = encode(&map_a, dtype, a, m, k, a_stride, kTileM);
   if (status != cudaSuccess) return status;
@@ -50,16 +57,10 @@ cudaError_t launch(const void* a, const void* b, T* out, int64_t m, int64_t n, i
   if (status != cudaSuccess) return status;
   if (bulk) status = encode(&map_out, dtype, out, m, n, n, 64);
   if (status != cudaSuccess) return status;
-  return with_bool(weight, [&](auto kWeight) {
-    const auto kernel = matmul_wgmma_kernel<T, kTileM, kTileN, kStages, kCluster, kWeight>;
-    const cudaError_t set =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Shared::kBytes);
-    if (set != cudaSuccess) return set;
-    kernel<<<blocks, Shared::kThreads, Shared::kBytes, stream>>>(
-        map_a, map_b, map_out, out, static_cast<int>(m), static_cast<int>(n), static_cast<int>(k),
-        bulk);
-    return cudaGetLastError();
-  });
+  kernel<<<blocks, Shared::kThreads, Shared::kBytes, stream>>>(
+      map_a, map_b, map_out, out, static_cast<int>(m), static_cast<int>(n), static_cast<int>(k),
+      bulk);
+  return cudaGetLastError();
 }
 
 }  // namespace

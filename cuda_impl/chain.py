@@ -21,8 +21,8 @@ def naive_plan() -> int:
     return 256
 
 
-def packed_plan(elements: int, bias_packs: bool) -> tuple[int, int]:
-    """(threads a block, packs a thread), for that many elements.
+def packed_plan(rows: int, cols: int, bias_packs: bool) -> tuple[int, int]:
+    """(threads a block, packs a thread) for x: [rows, cols].
 
     bias_packs: rows of whole packs, so that a thread's packs can share one of bias
     """
@@ -30,7 +30,9 @@ def packed_plan(elements: int, bias_packs: bool) -> tuple[int, int]:
     # rows share what is computed from one pack of bias, which is the fewest instructions, 33 an
     # element: 0.98 of a copy at 2^28. At 2^24 that makes 3.9 waves of blocks, and the last one
     # counts, 0.93; half as much a thread reaches 0.96 there, and 0.92 at 2^28.
-    return 128, 4 if bias_packs and elements >= 2**26 else 2
+    if bias_packs and rows == 1:
+        return 128, 1  # packs lie below one another, and would all be the one row's
+    return 128, 4 if bias_packs and rows * cols >= 2**26 else 2
 
 
 def naive_extension(

@@ -21,15 +21,16 @@ def naive_plan() -> int:
     return 256
 
 
-def packed_plan(elements: int, bias_packs: bool) -> tuple[int, int]:
-    """(threads a block, packs a thread), for that many elements.
+def packed_plan(rows: int, cols: int, bias_packs: bool) -> tuple[int, int]:
+    """(threads a block, packs a thread) for x: [rows, cols].
 
     bias_packs: rows of whole packs, so that a thread's packs can share one of bias. The special
     functions bind, not memory: loads have to stay ahead of them, and no more.
     """
     # One pack keeps registers few and threads many; where these are too few to fill the device,
     # two packs a thread overlap instead.
-    return 256, 1 if bias_packs and elements >= 2**22 else 2
+    # (Packs lie below one another: of a single row there is but one.)
+    return 256, 1 if bias_packs and (rows == 1 or rows * cols >= 2**22) else 2
 
 
 def naive_extension(

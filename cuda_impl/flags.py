@@ -5,6 +5,7 @@ Read by setup.py and by rawmodule.py. Importing it imports nothing else.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 
 __all__ = ["ARITHMETIC", "DEFAULT_ARCHITECTURES", "NVCC", "architectures", "nvrtc_arch"]
@@ -25,12 +26,16 @@ def architectures(
 ) -> tuple[str, ...]:
     """What to compile for, in the notation of TORCH_CUDA_ARCH_LIST.
 
-    environment: its TORCH_CUDA_ARCH_LIST decides, if set and not empty
+    environment: its TORCH_CUDA_ARCH_LIST decides, if set and not empty; a plain 9.0 in it, as
+        container images set it, becomes 9.0a, without which wgmma could only trap
     capability: else the visible GPU's; None without one
     """
     listed = environment.get("TORCH_CUDA_ARCH_LIST", "").replace(";", " ").split()
     if listed:
-        return tuple(listed)
+        named = ("9.0a" if name == "9.0" else name for name in listed)
+        # PTX of 9.0a would run on no other architecture, so what asks for PTX of 9.0 gets both.
+        both = (("9.0a", name) if name == "9.0+PTX" else (name,) for name in named)
+        return tuple(dict.fromkeys(itertools.chain.from_iterable(both)))
     if capability is None:
         return DEFAULT_ARCHITECTURES
     return (_by_name(*capability),)

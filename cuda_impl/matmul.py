@@ -250,7 +250,7 @@ def _suits_wgmma(a: Tensor, out: Tensor) -> bool:
 
 
 def _map_of(x: Tensor, box_rows: int) -> np.ndarray:
-    return tensor_map(x.data_ptr(), x.dtype, *x.shape, x.stride(0), box_rows)
+    return tensor_map(x.get_device(), x.data_ptr(), x.dtype, *x.shape, x.stride(0), box_rows)
 
 
 def _pointers(*tensors: Tensor) -> tuple[int, ...]:

@@ -24,16 +24,12 @@ class PackedPlan(NamedTuple):
     packs: 16-byte packs a thread, of x and as many of residual
     vector: x, residual and out are 16-byte aligned
     bias_packs: so is bias, and no pack crosses the end of a row
-    reciprocal: of cols, for a remainder without a division
-    stride: elements from one of a thread's packs to its next, modulo cols
     """
 
     threads: int
     packs: int
     vector: bool
     bias_packs: bool
-    reciprocal: int
-    stride: int
 
     def expression(self, op: str, dtype: torch.dtype) -> str:
         """The kernel's name with its template arguments."""
@@ -57,25 +53,18 @@ def plan_for(
     residual: Tensor,
     bias: Tensor,
     out: Tensor,
-    choose: Callable[[int, bool], tuple[int, int]],
+    choose: Callable[[int, int, bool], tuple[int, int]],
 ) -> PackedPlan:
     """What contiguous x, residual, out: [..., cols] and bias: [cols] allow.
 
-    choose: the op's packed_plan, (elements, bias_packs) -> (threads, packs)
+    choose: the op's packed_plan, (rows, cols, bias_packs) -> (threads, packs)
     """
     cols, itemsize = bias.numel(), x.element_size()
     vector = (x.data_ptr() | residual.data_ptr() | out.data_ptr()) % 16 == 0
     # From 2^28 columns on, the kernel that goes by rows could not count within them in 32 bits.
     bias_packs = vector and (bias.data_ptr() | cols * itemsize) % 16 == 0 and cols < 2**28
-    threads, packs = choose(x.numel(), bias_packs)
-    return PackedPlan(
-        threads,
-        packs,
-        vector,
-        bias_packs,
-        (2**64 - 1) // cols,
-        threads * (16 // itemsize) % cols,
-    )
+    threads, packs = choose(x.numel() // cols, cols, bias_packs)
+    return PackedPlan(threads, packs, vector, bias_packs)
 
 
 def launch_naive(
@@ -96,18 +85,20 @@ def launch_packed(
     op: str, plan: PackedPlan, x: Tensor, residual: Tensor, bias: Tensor, out: Tensor
 ) -> None:
     """The kernel `op`_packed_kernel through CuPy. x, residual, out: [..., cols]; bias: [cols]"""
+    cols, itemsize = bias.numel(), x.element_size()
     rawmodule.launch(
         x,
         f"{op}_packed.cuh",
         plan.expression(op, x.dtype),
-        rawmodule.grid_of(plan.blocks(x.numel(), bias.numel(), x.element_size())),
+        rawmodule.grid_of(plan.blocks(x.numel(), cols, itemsize)),
         plan.threads,
         (
             *_pointers(x, residual, bias, out),
             np.int64(x.numel()),
-            np.int64(bias.numel()),
-            np.uint64(plan.reciprocal),
-            np.int64(plan.stride),
+            np.int64(cols),
+            # See Division and pointwise_flat in csrc/kernels/pointwise.cuh.
+            np.uint64((2**64 - 1) // cols),
+            np.int64(plan.threads * (16 // itemsize) % cols),
         ),
     )
 

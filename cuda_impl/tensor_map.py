@@ -27,7 +27,13 @@ _FILL_WITH_ZEROS = 0
 
 @functools.lru_cache(maxsize=256)
 def tensor_map(
-    pointer: int, dtype: torch.dtype, rows: int, cols: int, stride: int, box_rows: int
+    device: int,
+    pointer: int,
+    dtype: torch.dtype,
+    rows: int,
+    cols: int,
+    stride: int,
+    box_rows: int,
 ) -> np.ndarray:
     """The map of [rows, cols] 16-bit elements, rows `stride` elements apart, in swizzled boxes of
     [box_rows, 64].
@@ -39,20 +45,22 @@ def tensor_map(
     buffer = np.zeros(2 * TENSOR_MAP_BYTES, dtype=np.uint8)
     start = -buffer.ctypes.data % TENSOR_MAP_BYTES
     encoded = buffer[start : start + TENSOR_MAP_BYTES]
-    status = _encode()(
-        encoded.ctypes.data,
-        _DATA_TYPES[dtype],
-        2,
-        pointer,
-        (ctypes.c_uint64 * 2)(cols, rows),
-        (ctypes.c_uint64 * 1)(stride * dtype.itemsize),
-        (ctypes.c_uint32 * 2)(64, box_rows),
-        (ctypes.c_uint32 * 2)(1, 1),
-        _INTERLEAVE_NONE,
-        _SWIZZLE_128B,
-        _L2_PROMOTION_256B,
-        _FILL_WITH_ZEROS,
-    )
+    with torch.cuda.device(device):
+        _bind_context(device)
+        status = _encode()(
+            encoded.ctypes.data,
+            _DATA_TYPES[dtype],
+            2,
+            pointer,
+            (ctypes.c_uint64 * 2)(cols, rows),
+            (ctypes.c_uint64 * 1)(stride * dtype.itemsize),
+            (ctypes.c_uint32 * 2)(64, box_rows),
+            (ctypes.c_uint32 * 2)(1, 1),
+            _INTERLEAVE_NONE,
+            _SWIZZLE_128B,
+            _L2_PROMOTION_256B,
+            _FILL_WITH_ZEROS,
+        )
     if status:
         raise RuntimeError(
             f"cuTensorMapEncodeTiled returned {status} for [{rows}, {cols}] {dtype} at "
@@ -69,3 +77,11 @@ def _encode() -> Any:
     function.argtypes = [address, number, number, *[address] * 5, *[number] * 4]
     function.restype = ctypes.c_int
     return function
+
+
+def _bind_context(device: int) -> None:
+    """Make the device's context this thread's: encoding needs one, and a thread whose first CUDA
+    call it would be has none."""
+    from cupy.cuda import runtime
+
+    runtime.setDevice(device)

@@ -84,7 +84,8 @@ def build(tree: Path, home: Path, **environment: str) -> subprocess.CompletedPro
     ("listed", "capability", "expected"),
     [
         ("8.6;9.0a", (9, 0), ("8.6", "9.0a")),
-        ("8.6 9.0+PTX", None, ("8.6", "9.0+PTX")),
+        ("8.6 9.0+PTX", None, ("8.6", "9.0a", "9.0+PTX")),
+        ("8.0 9.0 10.0 12.0+PTX", (9, 0), ("8.0", "9.0a", "10.0", "12.0+PTX")),
         ("", (9, 0), ("9.0a",)),
         (None, (8, 6), ("8.6",)),
         ("", None, flags.DEFAULT_ARCHITECTURES),

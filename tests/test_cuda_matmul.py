@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -311,6 +312,21 @@ def test_any_layout(row: Implementation, device: torch.device) -> None:
     # An out that starts at no multiple of 16 bytes.
     shifted = torch.full((24 * 56 + 1,), math.nan, dtype=torch.float16, device=device)
     assert_exact(function(a[0], b, out=shifted[1 : 1 + 24 * 56].view(4, 6, 56)), a[0], b)
+
+
+@pytest.mark.gpu
+@each(ROWS)
+def test_in_a_thread_whose_first_call_it_is(row: Implementation, device: torch.device) -> None:
+    function = function_of(row)
+    a, b = operands(70, 72, 80, torch.float16, True, device)
+    function(a, b)
+    # Another place: no tensor map of it has been encoded yet.
+    a, b = a.clone(), b.t().clone().t()
+    out = torch.full((70, 80), math.nan, dtype=torch.float16, device=device)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(function, a, b, out=out).result()
+    torch.cuda.synchronize()
+    assert_exact(out, a, b)
 
 
 @pytest.mark.gpu

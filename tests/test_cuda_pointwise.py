@@ -160,7 +160,17 @@ def test_chain_of_any_size_and_alignment(
     row: Implementation, dtype: torch.dtype, device: torch.device
 ) -> None:
     function = row.resolve()
-    for rows, cols in ((1, 1), (1, 7), (3, 8), (5, 5), (2, 4097), (9, 1000), (3000, 3), (7, 4096)):
+    for rows, cols in (
+        (1, 1),
+        (1, 7),
+        (1, 4096),
+        (3, 8),
+        (5, 5),
+        (2, 4097),
+        (9, 1000),
+        (3000, 3),
+        (7, 4096),
+    ):
         values = [torch.randn(n, device=device).to(dtype) for n in (rows * cols, rows * cols, cols)]
         x, residual, bias = values[0].view(rows, cols), values[1].view(rows, cols), values[2]
         for offsets in ((0, 0, 0, 0), (1, 0, 0, 0), (0, 3, 0, 0), (0, 0, 1, 0), (0, 0, 0, 2)):

@@ -35,7 +35,7 @@ struct ChainPackedSteps {
 };
 
 template <typename T, int kThreads, int kPacks, bool kVector, bool kBiasPacks>
-__global__ void __launch_bounds__(kThreads, kResident<kPacks, kBiasPacks> / kThreads)
+__global__ void __launch_bounds__(kThreads, kPackedResident<kPacks, kBiasPacks> / kThreads)
     chain_packed_kernel(const T* __restrict__ x,         // [count]
                         const T* __restrict__ residual,  // [count]
                         const T* __restrict__ bias,      // [cols]

@@ -60,10 +60,10 @@ __device__ __forceinline__ void apply_steps(Pack<T> (&xs)[kPacks],
 
 // Threads an SM that registers are to be left for: fewer where a thread has more packs in flight.
 template <int kPacks, bool kBiasPacks>
-constexpr int kResident = !kBiasPacks   ? 768
-                          : kPacks == 1 ? 1536
-                          : kPacks == 2 ? 1152
-                                        : 1024;
+constexpr int kPackedResident = !kBiasPacks   ? 768
+                                : kPacks == 1 ? 1536
+                                : kPacks == 2 ? 1152
+                                              : 1024;
 
 // Rows of whole packs: a thread takes the same pack of kPacks rows, one below the other, and shares
 // one pack of bias between them. A warp's access is 512 contiguous bytes of each row.
