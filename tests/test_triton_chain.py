@@ -129,6 +129,7 @@ def test_a_nan_touches_its_own_element_only(name, module, function, forty, devic
     assert function(x, residual, bias).isnan().nonzero().tolist() == [[i, 7] for i in range(5)]
 
 
+@numpy_warns
 @every_chain
 def test_values_far_from_zero(name, module, function, forty, device) -> None:
     for scale in (1e-6, 10.0):
