@@ -3,8 +3,8 @@
 An arm is one way to do the work of a case, over enough buffer sets that what it reads is no
 longer in the cache. On a GPU one pass over the sets is a CUDA graph, so launch cost is outside;
 a sample is as many replays as last `Settings.sample_seconds`, timed by events. Arms are sampled
-in palindromic rounds (A B C C B A, then A C B B C A, ...), so that a drift of the clocks falls on all alike, and a
-ratio is taken within a round, never between two medians.
+in palindromic rounds (A B C C B A, then A C B B C A, ...), so that a drift of the clocks falls on
+all alike, and a ratio is taken within a round, never between two medians.
 """
 
 from __future__ import annotations
