@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
@@ -77,7 +78,14 @@ def test_pytest_benchmark_compare_reads_its_output(narrow: tuple[Path, str]) -> 
 def test_interrupting_keeps_what_was_measured(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--benchmark"]
     command += ["-k", "softmax and library", f"--results={tmp_path}"]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    # A shell's background job ignores Ctrl-C, and so would all that it starts.
+    process = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+    )
     path = tmp_path / "records.jsonl"
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
