@@ -46,7 +46,7 @@ class Settings:
     sample_seconds: float = 10e-3
     least_rounds: int = 10
     least_seconds: float = 0.3
-    limit_seconds: float = 1.0
+    limit_seconds: float = 0.8
     target: float = 2e-3
 
     def __post_init__(self) -> None:
