@@ -83,6 +83,41 @@ def test_hostile_texts_are_shown_and_do_nothing(built: Path) -> None:
     assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows if "error" in row} == {6}
 
 
+@pytest.mark.parametrize("field", ["op", "case", "tier", "variant", "effort", "regime", "dtype"])
+def test_no_text_of_a_row_ends_the_build(tmp_path: Path, field: str) -> None:
+    """A control character in a picture ends the process; one in a terminal rewrites its screen."""
+    op = synthetic_records.OPS["chain"]
+    hostile = f"{synthetic_records.HOSTILE}\x00\ufffe"
+    writer = record.Writer(tmp_path / "records.jsonl", synthetic_records.environment())
+    for row in synthetic_records.of_op("chain")[:2]:
+        line = synthetic_records.line(op, op.benchmark_cases[0], row)
+        writer.write({**line, field: hostile})
+    writer.close()
+    # A process of its own: what this is about could not be caught here.
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks", "report", str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    html = (tmp_path / "index.html").read_text()
+    shown = [terminal(record.read(tmp_path / "records.jsonl")), html]
+    shown.append((tmp_path / "report.md").read_text())
+    assert not any(character in text for text in shown for character in "\x00\x1b\ufffe")
+    assert "<img src=x" not in html
+
+
+def test_another_run_s_slug_is_no_path(built: Path, tmp_path: Path) -> None:
+    for name in ("own", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "records.jsonl").write_bytes((built / "records.jsonl").read_bytes())
+    machine = {"name": "x", "slug": "../../up", "device": "cuda"}
+    synthetic_records.change(tmp_path / "other" / "records.jsonl", 1, machine=machine)
+    build(tmp_path / "own", beside=tmp_path / "other")
+    assert {path.parent for path in tmp_path.rglob("*.svg")} == {tmp_path / "own" / "figures"}
+
+
 def test_long_and_odd_texts_are_cut_and_cleaned() -> None:
     assert len(clean("x" * 10_000)) < 400
     assert clean("a\nb\tc\u202ed\x00e") == "a b c d e"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 from pathlib import Path
 
 from benchmarks.codesize import ROOT
 from benchmarks.record import Run, read
 from benchmarks.report import markdown
+from benchmarks.report.format import cleaned
 from benchmarks.report.page import page
 
 __all__ = ["build"]
@@ -28,8 +30,8 @@ def build(directory: Path, beside: Path | None = None) -> Path:
     That file is index.html, or report.md where the packages that draw are missing. Raises
     RecordError for unusable records, before anything is written.
     """
-    run = read(directory / "records.jsonl")
-    other = None if beside is None else read(beside / "records.jsonl")
+    run = cleaned(read(directory / "records.jsonl"))
+    other = None if beside is None else cleaned(read(beside / "records.jsonl"))
     try:
         return _build_all(directory, run, other)
     except ModuleNotFoundError as error:
@@ -52,7 +54,7 @@ def _build_all(directory: Path, run: Run, other: Run | None) -> Path:
     captions = {name: figures.CAPTIONS[name] for name in charts}
     if other is not None:
         # Named for their machine, so that no picture can be taken for this one's.
-        slug = other.environment["machine"]["slug"]
+        slug = re.sub(r"[^a-z0-9]+", "-", other.environment["machine"]["slug"].lower())[:60]
         for name, chart in figures.charts(other).items():
             charts[f"{slug}-{name}"] = chart.to_dict()
             captions[f"{slug}-{name}"] = f"{slug}: {figures.CAPTIONS[name]}"

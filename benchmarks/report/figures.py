@@ -8,7 +8,6 @@ from typing import Any
 import altair as alt
 
 from benchmarks.record import Run
-from benchmarks.report.format import clean
 from benchmarks.statistics import CaseView, Figures, cases_of
 
 __all__ = ["CAPTIONS", "charts", "vega_lite"]
@@ -55,7 +54,7 @@ def _datum(figures: Figures) -> dict[str, Any]:
         "op": row["op"],
         "case": row["case"],
         "tier": row["tier"],
-        "implementation": clean(figures.name),
+        "implementation": figures.name,
         "effort": row["effort"],
         "microseconds": _rounded((figures.seconds or 0) * 1e6),
     }
@@ -99,7 +98,7 @@ def _roof_points(cases: list[CaseView], work: str, only: str) -> Rows:
     for case in cases:
         for figures in _timed(case):
             row = figures.row
-            if not row[work] or (only and figures.ceiling != only):
+            if row[work] <= 0 or row["bytes_moved"] <= 0 or (only and figures.ceiling != only):
                 continue
             points.append(
                 {

@@ -46,7 +46,7 @@ def ceilings(environment: dict[str, Any]) -> Section | None:
 
 def method(environment: dict[str, Any]) -> Section:
     timing = environment.get("timing") or {}
-    settings = ", ".join(f"{name} {value:g}" for name, value in timing.items())
+    settings = ", ".join(f"{name} {value}" for name, value in timing.items())
     paragraphs = [
         "Every result is compared with a float64 oracle before it is timed and again after, with "
         "poisoned outputs and new inputs at the same addresses; a wrong result has no time. It "

@@ -40,7 +40,7 @@ def _with_table(directory: Path, readme: Path) -> str:
         raise ValueError(f"{readme} must hold the lines {BEGIN} and {END}, once each, in order")
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
-    run = read(directory / "records.jsonl")
+    run = write.cleaned(read(directory / "records.jsonl"))
     cases = cases_of(run)
     blocks = [
         table_text(summary_table(ops_of(cases), narrow=True)),
@@ -67,7 +67,7 @@ def _cases_table(cases: tuple[CaseView, ...]) -> Table:
         group = [case for case in group if case.rows[0].row["dtype"] == dtypes[0][0]]
         group.sort(key=_work)
         for case in (*group[:1], *group[1:][-1:]):
-            rows.append((op, write.clean(case.case), *(_fastest(case, tier) for tier in TIERS)))
+            rows.append((op, case.case, *(_fastest(case, tier) for tier in TIERS)))
     return Table(("op", "case", *TIERS), tuple(rows))
 
 
@@ -84,9 +84,9 @@ def _fastest(case: CaseView, tier: str) -> str:
     best = min(timed, key=lambda figures: figures.seconds or 0)
     parts = [write.seconds(best.seconds)]
     if tier == "library":
-        parts.append(write.clean(best.row["variant"]))
+        parts.append(best.row["variant"])
     elif best.speedup is not None:
-        against = write.clean(best.against.removeprefix("library/"))
+        against = best.against.removeprefix("library/")
         parts.append(f"{best.speedup.value:.2f} x {against}")
     if best.percent is not None:
         parts.append(f"{best.percent:.0f} % of {best.ceiling}")

@@ -31,13 +31,13 @@ def case_table(case: CaseView, *, narrow: bool = False) -> Table:
         timed = figures.state == "ok"
         against = figures.against.removeprefix("library/")
         cells = [
-            write.clean(figures.name),
+            figures.name,
             figures.row["effort"],
             f"{write.seconds(figures.seconds)}{mark}" if timed else figures.state,
             write.rate(figures) if timed else "",
             write.percent(figures) if timed else "",
             write.ratio(figures.speedup) if timed else "",
-            write.clean(against) if timed else "",
+            against if timed else "",
             write.count(code.get("lines")),
             write.count(code.get("tokens")),
         ]
@@ -60,7 +60,7 @@ def case_table(case: CaseView, *, narrow: bool = False) -> Table:
         tuple(header),
         tuple(rows),
         numbers=tuple(index for index in range(2, len(header)) if index != 6),
-        title=write.clean(f"{case.op} {_hot(case.case, case.regime)}"),
+        title=f"{case.op} {_hot(case.case, case.regime)}",
     )
 
 
@@ -95,7 +95,7 @@ def verified(rows: tuple[Figures, ...]) -> Section | None:
                 if f.row["max_error"] is not None and f.row["error_limit"]
             ]
             worst = f"{max(parts):.2f}" if parts else ""
-            cells.append((op, write.clean(name), f"{right} of {len(mine)}", worst))
+            cells.append((op, name, f"{right} of {len(mine)}", worst))
     header = ("op", "implementation", "cases verified", "largest error / limit")
     return Section(
         "Verified in Triton's interpreter",
@@ -125,8 +125,8 @@ def failures(rows: tuple[Figures, ...]) -> Table:
         if figures.state in ("wrong", "error"):
             row = figures.row
             where = " (interpreter)" if row["mode"] == "interpreter" else ""
-            state, reason = figures.state + where, write.clean(row["reason"])
-            key = (row["op"], write.clean(figures.name), state, reason)
+            state, reason = figures.state + where, row["reason"]
+            key = (row["op"], figures.name, state, reason)
             found.setdefault(key, []).append(_hot(row["case"], row["regime"]))
     return Table(
         ("op", "implementation", "status", "cases", "reason"),
@@ -147,7 +147,7 @@ def skipped(rows: tuple[Figures, ...]) -> Section | None:
     reasons: dict[str, list[str]] = {}
     for figures in rows:
         if figures.state == "skipped":
-            names = reasons.setdefault(write.clean(figures.row["reason"]), [])
+            names = reasons.setdefault(figures.row["reason"], [])
             names.append(f"{figures.row['op']} {figures.name}")
     if not reasons:
         return None
@@ -164,7 +164,7 @@ def stale(rows: tuple[Figures, ...]) -> Section | None:
         (
             row["op"],
             _hot(row["case"], row["regime"]),
-            write.clean(figures.name),
+            figures.name,
             write.seconds(figures.seconds),
         )
         for figures in rows

@@ -117,7 +117,7 @@ def _verdict(op: OpView) -> str:
 
 
 def recorded_title(run: Run) -> str:
-    return f"Recorded on {write.clean(run.environment['machine']['name'])}"
+    return f"Recorded on {run.environment['machine']['name']}"
 
 
 def recorded(run: Run, figures: list[str]) -> Section:
@@ -125,7 +125,7 @@ def recorded(run: Run, figures: list[str]) -> Section:
         recorded_title(run),
         (
             f"Not this machine's figures: {machine_line(run)}. The whole record is in "
-            f"results/{write.clean(run.environment['machine']['slug'])}/report.md.",
+            f"results/{run.environment['machine']['slug']}/report.md.",
         ),
         (summary_table(ops_of(cases_of(run))),),
         figures=tuple(figures),

@@ -9,7 +9,7 @@ from tabulate import tabulate
 
 from benchmarks.record import Run
 from benchmarks.report.content import Table
-from benchmarks.report.format import clean
+from benchmarks.report.format import cleaned
 from benchmarks.report.rows import case_table, failures
 from benchmarks.report.summary import summary_table
 from benchmarks.statistics import cases_of, interpreted_of
@@ -22,6 +22,7 @@ WIDTH = 118
 
 def terminal(run: Run) -> str:
     """A table for each case, who won each op, and the reasons of what has no time."""
+    run = cleaned(run)
     cases = cases_of(run)
     blocks = [
         f"{table.title}\n{_text(table)}"
@@ -39,7 +40,7 @@ def terminal(run: Run) -> str:
     verified = [row for row in run.rows if row["mode"] == "interpreter" and row["status"] == "ok"]
     if verified:
         blocks.append(f"{len(verified)} cases verified in Triton's interpreter (never timed)")
-    skipped = Counter(clean(row["reason"]) for row in run.rows if row["status"] == "skipped")
+    skipped = Counter(row["reason"] for row in run.rows if row["status"] == "skipped")
     blocks += [fill(f"{count} rows skipped: {reason}", WIDTH) for reason, count in skipped.items()]
     return "\n\n".join(blocks)
 
