@@ -12,8 +12,6 @@ import argparse
 import sys
 from pathlib import Path
 
-from benchmarks.record import RecordError
-
 __all__ = ["main"]
 
 
@@ -36,7 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
         if chosen.command == "report":
             return _report(chosen.directory, chosen.beside)
         return _readme(chosen.directory, chosen.check)
-    except (RecordError, OSError) as error:
+    except (ValueError, OSError) as error:  # RecordError is a ValueError
         print(error, file=sys.stderr)
         return 1
 

@@ -15,6 +15,12 @@ if not HAS_GPU:
     os.environ["TRITON_INTERPRET"] = "1"
 
 
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    """What a test draws is the same in every run and in every order of the tests."""
+    torch.manual_seed(20)
+
+
 @pytest.fixture(scope="session")
 def device() -> torch.device:
     """The machine's best device."""

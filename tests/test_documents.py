@@ -10,7 +10,7 @@ import tomllib
 import pytest
 
 from benchmarks.codesize import ROOT
-from benchmarks.report.readme import BEGIN, END
+from benchmarks.report.readme import BEGIN, END, is_current
 from reference.ops import OPS
 
 README = (ROOT / "README.md").read_text()
@@ -22,6 +22,15 @@ PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 def test_the_results_come_first() -> None:
     assert README.count(BEGIN) == README.count(END) == 1
     assert README.index(BEGIN) < README.index("make report") < README.index("\n## ")
+
+
+def test_the_results_are_the_recorded_ones() -> None:
+    recorded = ROOT / "results" / "nvidia-h200"
+    if not recorded.exists():
+        # No run, no figures.
+        assert README.partition(BEGIN)[2].partition(END)[0].strip() == ""
+        return
+    assert is_current(recorded), "python -m benchmarks readme results/nvidia-h200"
 
 
 def test_every_make_target_is_one() -> None:
