@@ -1,0 +1,58 @@
+"""Times that can't be: faster than a case's bytes and flops allow on what was measured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from benchmarks.bench import COPY, Bench, Machine
+from benchmarks.timing import Settings
+from reference.ops import OPS
+from reference.spec import Case
+
+CEILINGS: dict[str, Any] = {
+    "read": 4e12,
+    "write": 4e12,
+    "copy": [[2**30, 4e12]],
+    "matmul": {"bfloat16": 8e14},
+}
+SOFTMAX = Case((2**18, 1024), torch.bfloat16)  # 2^30 bytes: 268 us
+PRODUCT = Case((4096, 4096, 4096), torch.bfloat16, "nk")  # 137 Gflop: 172 us
+
+
+def verdict(
+    device: str, op: str, case: Case, seconds: float, copy: float | None = None, **changed: Any
+) -> str:
+    machine = Machine(torch.device(device), 2**20, changed.get("ceilings", CEILINGS))
+    timed = {"seconds": [1.0, seconds], "paired": {} if copy is None else {COPY: [1.0, copy]}}
+    regime = changed.get("regime", "cold")
+    return Bench(machine, Settings())._impossible(OPS[op], case, regime, timed)
+
+
+@pytest.mark.parametrize(
+    ("op", "case", "floor", "bound"),
+    [("softmax", SOFTMAX, 268e-6, "bytes"), ("matmul", PRODUCT, 172e-6, "flops")],
+)
+def test_on_a_gpu_the_ceilings_of_the_run_decide(
+    op: str, case: Case, floor: float, bound: str
+) -> None:
+    assert verdict("cuda", op, case, floor) == ""
+    # A kernel may be some per cent better than what the ceilings were measured with.
+    assert verdict("cuda", op, case, 0.9 * floor) == ""
+    found = verdict("cuda", op, case, 0.5 * floor)
+    assert found.startswith("impossible: ")
+    assert f"its {bound} alone need" in found
+
+
+def test_what_fits_the_cache_is_not_judged() -> None:
+    assert verdict("cuda", "softmax", SOFTMAX, 1e-9, regime="hot") == ""
+    assert verdict("cuda", "softmax", SOFTMAX, 1e-9, ceilings={}) == ""
+
+
+def test_on_a_cpu_the_copy_of_the_same_rounds_decides() -> None:
+    assert verdict("cpu", "softmax", SOFTMAX, 1e-3, copy=1.5e-3) == ""
+    assert verdict("cpu", "softmax", SOFTMAX, 1e-3, copy=3e-3).startswith("impossible: ")
+    # Without one there is nothing that a neighbour's work could not have changed.
+    assert verdict("cpu", "matmul", PRODUCT, 1e-9) == ""
