@@ -1,47 +1,46 @@
-"""One row, measured: check, time, check again. Runs inside a worker process."""
+"""A case, measured: each implementation checked, all timed in turn, each checked again.
+
+Runs inside a worker process.
+"""
 
 from __future__ import annotations
 
-import functools
 import gc
 import statistics
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from benchmarks import check
 from benchmarks.binary import resources
-from benchmarks.ceilings import copy_arm, set_count
+from benchmarks.buffers import Buffers, Machine
 from benchmarks.device import Clocks
-from benchmarks.implementations import Implementation
-from benchmarks.timing import Arm, Settings, host_seconds, make_arm, measure
+from benchmarks.implementations import EAGER, Implementation
+from benchmarks.timing import Arm, Samples, Settings, host_seconds, measure
 from reference.spec import Case, Op, dtype_name
 
-__all__ = ["COPY", "Bench", "Machine"]
+__all__ = ["COPY", "Bench"]
 
-# The name of the copy's arm among a row's pairs.
+# The copy's arm among a row's pairs.
 COPY = "ceiling/copy"
+
+# The second arm of eager, which makes its own pair: the A/A test.
+EAGER_AGAIN = f"{EAGER} (pair)"
+
+# An arm whose one sample takes longer would keep all others waiting: it is timed apart.
+SLOW_SECONDS = 0.1
 
 # A time below this part of what bytes and flops allow on the measured ceilings is a mistake. Not
 # 1: ceilings are measured too, and a kernel may beat cuBLAS or the copy by a few per cent.
 IMPOSSIBLE = 0.85
 
-
-@dataclass(frozen=True)
-class Machine:
-    """The device that is measured, its cache, its ceilings (empty before they are measured)."""
-
-    device: torch.device
-    cache_bytes: int
-    ceilings: dict[str, Any]
+Fields = dict[str, Any]
 
 
 class Bench:
-    """Measures rows of one case after another, keeping a case's buffers until the next.
+    """Measures one case after another, keeping a case's buffers until the next.
 
     interpreted: check in Triton's interpreter, on the CPU; nothing is timed
     """
@@ -50,23 +49,20 @@ class Bench:
         self._machine = machine
         self._settings = settings
         self._interpreted = interpreted
-        self._buffers: _Buffers | None = None
+        self._buffers: Buffers | None = None
 
-    def row(
-        self, op: Op, case: Case, row: Implementation, baseline: Implementation, regime: str
-    ) -> dict[str, Any]:
-        """The measured fields of a record. Whatever the implementation raises comes out of here.
+    def check(self, op: Op, case: Case, row: Implementation, regime: str) -> Fields:
+        """Fields of the row's record from its first calls. Whatever it raises comes out of here.
 
-        baseline: the library call that is sampled in the same rounds
         regime: "cold" (what is read has left the cache) or "hot" (one buffer set)
         """
         buffers = self._for_case(op, case, regime)
-        function = row.resolve()
-        first_call_seconds = self._call_seconds(row, function, buffers)
-        too_slow = self._outlasts_patience(row, function, buffers, first_call_seconds)
+        call = buffers.calls(row)[0]
+        first_call_seconds = self._call_seconds(call)
+        too_slow = self._outlasts_patience(row, call, buffers.count, first_call_seconds)
         if too_slow and not self._interpreted:
             return {"status": "skipped", "reason": too_slow}
-        verdict = check.verify_call(buffers.truth, function, own_output=row.own_output)
+        verdict = check.verify_call(buffers.truth, row.resolve(), own_output=row.own_output)
         fields = {
             "status": verdict.status,
             "reason": verdict.reason,
@@ -74,37 +70,108 @@ class Bench:
             "error_limit": verdict.error_limit,
             "library_error": buffers.truth.library_error,
         }
-        if not verdict.ok:
-            return fields
-        if self._interpreted:
+        if verdict.ok and self._interpreted:
             reason = "verified in Triton's interpreter, which has no meaningful time"
             return {**fields, "reason": reason}
-        timed = self._time(op, row, function, baseline, buffers)
-        arm = timed.pop("arm")
-        after = self._check_again(row, arm, buffers)
+        return {**fields, "first_call_seconds": first_call_seconds} if verdict.ok else fields
+
+    def time(
+        self,
+        op: Op,
+        case: Case,
+        rows: Sequence[Implementation],
+        beside: Sequence[Implementation],
+        regime: str,
+    ) -> dict[str, Fields]:
+        """By name, the other fields of rows that were checked. All are sampled in the same rounds,
+        so that none has a cooler card or a quieter neighbour than another.
+
+        beside: library calls that are sampled too, to be paired with, and have no fields
+        """
+        buffers = self._for_case(op, case, regime)
+        with torch.no_grad():
+            arms = self._arms(op, case, rows, beside, buffers)
+            sampled = self._sample(rows, arms)
+        # The same new values for all that are checked again.
+        buffers.redraw()
+        return {
+            row.name: self._finish(op, case, row, arms[row.name], sampled[row.name], buffers)
+            for row in rows
+        }
+
+    def _arms(
+        self,
+        op: Op,
+        case: Case,
+        rows: Sequence[Implementation],
+        beside: Sequence[Implementation],
+        buffers: Buffers,
+    ) -> dict[str, Arm]:
+        """By name, with the one that noise is judged against first: the copy, or a library call."""
+        length = self._settings.sample_seconds
+        arms: dict[str, Arm] = {}
+        if op.flops(case) == 0:
+            arms[COPY] = buffers.copy_arm(length)
+        library_first = sorted((*rows, *beside), key=lambda row: row.tier != "library")
+        for row in library_first:
+            arms[row.name] = buffers.arm(row, length)
+            if row.name == EAGER and row in rows:
+                arms[EAGER_AGAIN] = buffers.arm(row, length)
+        return arms
+
+    def _sample(self, rows: Sequence[Implementation], arms: dict[str, Arm]) -> dict[str, Fields]:
+        """By row: its seconds, those of its pairs, why sampling stopped, the card's state."""
+        slow = [
+            row.name
+            for row in rows
+            if row.tier != "library" and arms[row.name].length > SLOW_SECONDS
+        ]
+        together = {name: arm for name, arm in arms.items() if name not in slow}
+        found = self._measure(together)
+        best = min(
+            (name for name in together if name.startswith("library/") and name != EAGER_AGAIN),
+            key=lambda name: statistics.median(found[0].seconds[name]),
+        )
+        sampled: dict[str, Fields] = {}
+        for row in rows:
+            partner = EAGER if row.tier == "library" else best
+            if row.name in slow:
+                apart = {name: arms[name] for name in (COPY, best, row.name) if name in arms}
+                sampled[row.name] = _fields_of(row, partner, *self._measure(apart))
+            else:
+                sampled[row.name] = _fields_of(row, partner, *found)
+        return sampled
+
+    def _measure(self, arms: dict[str, Arm]) -> tuple[Samples, Clocks]:
+        clocks = Clocks()
+        return measure(arms, self._settings, clocks), clocks
+
+    def _finish(
+        self, op: Op, case: Case, row: Implementation, arm: Arm, sampled: Fields, buffers: Buffers
+    ) -> Fields:
+        """Checks once more, and measures what needs no pair."""
+        after = buffers.run_again(row, arm)
         if not after.ok:
             return {
-                **fields,
                 "status": "wrong",
                 "reason": f"after timing, with new inputs in place: {after.reason}",
                 "max_error": after.max_error,
             }
-        impossible = self._impossible(op, case, regime, timed)
+        impossible = self._impossible(op, case, buffers.key[2], sampled)
         if impossible:
-            return {**fields, "status": "error", "reason": impossible}
-        median = statistics.median(timed["seconds"])
-        call = buffers.calls(function, row.own_output)[0]
-        host, stream = host_seconds(call, self._machine.device, median)
+            return {"status": "error", "reason": impossible}
+        call = buffers.calls(row)[0]
+        median = statistics.median(sampled["seconds"])
+        with torch.no_grad():
+            host, stream = host_seconds(call, self._machine.device, median)
         return {
-            **fields,
-            **timed,
+            **sampled,
             "host_seconds": host,
             "stream_seconds": stream,
-            "first_call_seconds": first_call_seconds,
             "resources": resources(row),
         }
 
-    def _for_case(self, op: Op, case: Case, regime: str) -> _Buffers:
+    def _for_case(self, op: Op, case: Case, regime: str) -> Buffers:
         if self._buffers is None or self._buffers.key != (op.name, case.name, regime):
             self._buffers = None
             # torch.compile falls back to eager, without a word, after a number of shapes.
@@ -115,33 +182,26 @@ class Bench:
             gc.freeze()
             if self._machine.device.type == "cuda":
                 torch.cuda.empty_cache()
-            self._buffers = _Buffers(op, case, regime, self._machine)
+            self._buffers = Buffers(op, case, regime, self._machine)
         return self._buffers
 
     def _outlasts_patience(
-        self,
-        row: Implementation,
-        function: Callable[..., Tensor],
-        buffers: _Buffers,
-        first_call_seconds: float,
+        self, row: Implementation, call: Callable[[], Any], count: int, first_call_seconds: float
     ) -> str:
         """Why the row is skipped, or "". The first call is no measure: it may have compiled."""
-        if first_call_seconds * buffers.count <= row.patience:
+        if first_call_seconds * count <= row.patience:
             return ""
-        seconds = self._call_seconds(row, function, buffers) * buffers.count
+        seconds = self._call_seconds(call) * count
         if seconds <= row.patience:
             return ""
         return (
-            f"a pass over the case's {buffers.count} buffer sets takes {seconds:.2g} s, and the "
+            f"a pass over the case's {count} buffer sets takes {seconds:.2g} s, and the "
             f"variant is measured up to {row.patience:g} s"
         )
 
-    def _call_seconds(
-        self, row: Implementation, function: Callable[..., Tensor], buffers: _Buffers
-    ) -> float:
+    def _call_seconds(self, call: Callable[[], Any]) -> float:
         """One call, from before it is issued to after it is done. The first one compiles, loads
         a module, and does whatever else happens once."""
-        call = buffers.calls(function, row.own_output)[0]
         self._synchronize()
         start = time.perf_counter()
         with torch.no_grad():
@@ -149,54 +209,7 @@ class Bench:
         self._synchronize()
         return time.perf_counter() - start
 
-    def _time(
-        self,
-        op: Op,
-        row: Implementation,
-        function: Callable[..., Tensor],
-        baseline: Implementation,
-        buffers: _Buffers,
-    ) -> dict[str, Any]:
-        length = self._settings.sample_seconds
-        clocks = Clocks()
-        with torch.no_grad():
-            calls = buffers.calls(function, row.own_output)
-            arm = make_arm(calls, self._machine.device, row.issue, length)
-            # A row that is its own baseline is paired with a second arm of itself: the A/A test.
-            arms = {
-                row.name: arm,
-                f"{baseline.name} (pair)": buffers.baseline(baseline, length),
-            }
-            if op.flops(buffers.case) == 0:
-                arms[COPY] = buffers.copy(length)
-            samples = measure(arms, self._settings, clocks)
-        names = {row.name: None, f"{baseline.name} (pair)": baseline.name, COPY: COPY}
-        return {
-            "arm": arm,
-            "seconds": samples.seconds[row.name],
-            "paired": {
-                name: samples.seconds[key]
-                for key, name in names.items()
-                if name is not None and key in samples.seconds
-            },
-            "stop": samples.stop,
-            "clocks": clocks.record(),
-        }
-
-    def _check_again(self, row: Implementation, arm: Arm, buffers: _Buffers) -> check.Verdict:
-        """New inputs at the same addresses, poisoned outputs, one pass exactly as it was timed."""
-        buffers.redraw()
-        with torch.no_grad():
-            if not row.own_output:
-                buffers.poison()
-            elif self._machine.device.type == "cuda" and row.issue == "graph":
-                for output in arm.outputs:
-                    assert isinstance(output, Tensor)
-                    output.fill_(float("nan"))
-            arm.run()
-        return check.compare(buffers.truth, arm.outputs[0])
-
-    def _impossible(self, op: Op, case: Case, regime: str, timed: dict[str, Any]) -> str:
+    def _impossible(self, op: Op, case: Case, regime: str, timed: Fields) -> str:
         if regime != "cold" or not self._machine.ceilings:
             return ""
         floors = self._floors(op, case, timed["paired"].get(COPY))
@@ -228,70 +241,15 @@ class Bench:
             torch.cuda.synchronize(self._machine.device)
 
 
-class _Buffers:
-    """A case's inputs, outputs and shared arms.
-
-    truth: of the first set's inputs, as they are now
-    count: of the sets
-    """
-
-    def __init__(self, op: Op, case: Case, regime: str, machine: Machine) -> None:
-        self.key = (op.name, case.name, regime)
-        self.case = case
-        self._op = op
-        self._machine = machine
-        self._seed = 1
-        set_bytes = op.bytes_moved(case)
-        hot = regime == "hot"
-        count = 1 if hot else set_count(set_bytes, machine.device, machine.cache_bytes)
-        self.count = count
-        draw = functools.partial(check.draw, op, case, machine.device)
-        self._inputs = [draw(seed) for seed in range(1, count + 1)]
-        self.truth = check.find_truth(op, case, self._inputs[0])
-        passes = check.inadequate(self.truth, draw(count + 1))
-        if passes:
-            raise ValueError(f"the case is no test: {', '.join(passes)} would pass")
-        shape = self.truth.expected.shape
-        self._outputs = [
-            torch.empty(shape, dtype=case.dtype, device=machine.device) for _ in self._inputs
-        ]
-        self._arms: dict[str, Arm] = {}
-
-    def calls(
-        self, function: Callable[..., Tensor], own_output: bool
-    ) -> list[Callable[[], object]]:
-        """One call for each buffer set."""
-        if own_output:
-            return [functools.partial(function, *inputs) for inputs in self._inputs]
-        return [
-            functools.partial(function, *inputs, out=out)
-            for inputs, out in zip(self._inputs, self._outputs, strict=True)
-        ]
-
-    def baseline(self, row: Implementation, sample_seconds: float) -> Arm:
-        if row.name not in self._arms:
-            calls = self.calls(row.resolve(), row.own_output)
-            self._arms[row.name] = make_arm(calls, self._machine.device, row.issue, sample_seconds)
-        return self._arms[row.name]
-
-    def copy(self, sample_seconds: float) -> Arm:
-        """The copy that moves as many bytes as the op must."""
-        if COPY not in self._arms:
-            machine = self._machine
-            size = self._op.bytes_moved(self.case)
-            # The hot regime's copy rotates as the op does: over one set.
-            cache = 0 if self.key[2] == "hot" else machine.cache_bytes
-            self._arms[COPY] = copy_arm(size, machine.device, cache, sample_seconds)
-        return self._arms[COPY]
-
-    def redraw(self) -> None:
-        """New values at the first set's addresses, and their truth."""
-        self._seed += 1000
-        fresh = check.draw(self._op, self.case, self._machine.device, self._seed)
-        for old, new in zip(self._inputs[0], fresh, strict=True):
-            old.copy_(new)
-        self.truth = check.find_truth(self._op, self.case, self._inputs[0])
-
-    def poison(self) -> None:
-        for output in self._outputs:
-            output.fill_(float("nan"))
+def _fields_of(row: Implementation, partner: str, samples: Samples, clocks: Clocks) -> Fields:
+    """partner: the library call that the row is paired with, under its own name in the record."""
+    again = EAGER_AGAIN if row.name == partner else partner
+    pairs = {partner: samples.seconds[again]} if again in samples.seconds else {}
+    if COPY in samples.seconds:
+        pairs[COPY] = samples.seconds[COPY]
+    return {
+        "seconds": samples.seconds[row.name],
+        "paired": pairs,
+        "stop": samples.stop,
+        "clocks": clocks.record(),
+    }

@@ -32,15 +32,15 @@ SETTINGS = Settings(least_rounds=5, limit_seconds=0.4)
 
 
 def set_count(set_bytes: int, device: torch.device, cache_bytes: int) -> int:
-    """How many buffer sets make a working set of three times the cache, on a GPU at least
-    LEAST_SETS.
+    """How many buffer sets make a working set of three times the cache: on a GPU at least
+    LEAST_SETS, of a cache of no bytes one.
 
     Raises ValueError for sets so small that it would take more than MOST_SETS.
     """
     working_set = 3 * cache_bytes
     if device.type == "cpu":
         working_set = min(working_set, CPU_WORKING_SET)
-    least = LEAST_SETS if device.type == "cuda" else 1
+    least = LEAST_SETS if device.type == "cuda" and cache_bytes else 1
     count = max(least, -(-working_set // max(set_bytes, 1)))
     if count > MOST_SETS:
         raise ValueError(

@@ -12,9 +12,21 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Literal
 
-__all__ = ["EFFORTS", "IMPLEMENTATIONS", "NEEDS", "TIERS", "Implementation", "find", "of_op"]
+__all__ = [
+    "EAGER",
+    "EFFORTS",
+    "IMPLEMENTATIONS",
+    "NEEDS",
+    "TIERS",
+    "Implementation",
+    "find",
+    "of_op",
+]
 
 TIERS = ("library", "triton", "cuda", "cupy")
+
+# The library call that every op has, and that the library's other calls are held against.
+EAGER = "library/eager"
 
 # What a variant stands for. Comparing a first draft of one tier with a tuned kernel of another
 # compares effort, not tiers, so every table shows the label.

@@ -65,6 +65,7 @@ class BenchmarkRun:
         self._config = config
         self._suite: Suite | None = None
         self._shown = 0
+        self._cases: dict[tuple[str, ...], list[Item]] = {}
         directory = config.option.results
         if directory is None:
             # The newest run of this machine, where one is to be resumed; else a new one.
@@ -92,10 +93,21 @@ class BenchmarkRun:
                 )
             except (record.RecordError, OSError) as error:
                 pytest.exit(str(error), returncode=1)
-        row = self._suite.measure(item)
+        case_items = self._case_of(node.session, item)
+        if item is case_items[0]:
+            _say(self._config, f"{item.op.name} {item.case.name}: {len(case_items)} in turn ...")
+        row = self._suite.measure(item, case_items)
         self._shown += 1
         _say(self._config, f"[{self._shown:>3}/{node.session.testscollected}] {_line(row)}")
         return row
+
+    def _case_of(self, session: pytest.Session, item: Item) -> list[Item]:
+        """What pytest selected of the item's case."""
+        if not self._cases:
+            for node in session.items:
+                selected = node.callspec.params["item"]  # type: ignore[attr-defined]
+                self._cases.setdefault(selected.case_key, []).append(selected)
+        return self._cases[item.case_key]
 
     def close(self) -> None:
         if self._suite is not None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import statistics
 import tempfile
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import torch
 
 from benchmarks import codesize, device, record
 from benchmarks.binary import FIELDS
-from benchmarks.implementations import Implementation, find, of_op
+from benchmarks.implementations import EAGER, Implementation, of_op
 from benchmarks.supervisor import Supervisor, WorkerError
 from benchmarks.timing import Settings
 from reference.ops import OPS
@@ -22,8 +22,8 @@ from reference.spec import Case, Op, dtype_name
 
 __all__ = ["Item", "Suite", "items"]
 
-# One row may compile (max-autotune takes up to a minute) and then samples for seconds. Longer
-# than this, it hangs.
+# A row's first call may compile (max-autotune takes up to a minute), and a case samples for
+# seconds. Longer than this, it hangs.
 ROW_LIMIT_SECONDS = 300.0
 
 
@@ -43,6 +43,11 @@ class Item:
         row = self.implementation
         hot = "-hot" if self.regime == "hot" else ""
         return f"{self.op.name}-{self.case.name}-{row.tier}-{row.variant}{hot}"
+
+    @property
+    def case_key(self) -> tuple[str, ...]:
+        """The same for all items that are measured together."""
+        return (self.op.name, self.case.name, self.regime, self.mode)
 
 
 def items(*, has_gpu: bool, hot: bool) -> Iterator[Item]:
@@ -87,6 +92,7 @@ class Suite:
             "interpreter": Supervisor({**caches, "TRITON_INTERPRET": "1"}),
         }
         self._rows: dict[tuple[str, ...], dict[str, Any]] = {}
+        self._measured: set[tuple[str, ...]] = set()
         self.path = path
         if resume and path.exists():
             run = record.read(path)
@@ -122,16 +128,88 @@ class Suite:
                     f"now it is {now[name]}"
                 )
 
-    def measure(self, item: Item) -> dict[str, Any]:
-        """The item's record, measured now or, in a resumed run, before."""
-        row = item.implementation
-        digest = codesize.digest(row.sources)
-        known = self._rows.get(
-            (item.op.name, item.case.name, row.tier, row.variant, item.regime), None
-        )
-        if known and known["status"] in ("ok", "skipped") and known["source_digest"] == digest:
+    def measure(self, item: Item, case_items: Sequence[Item] = ()) -> dict[str, Any]:
+        """The item's record, measured now or before.
+
+        case_items: what is wanted of the item's case, in the order of the records. All of them are
+            measured at once, in the same rounds.
+        """
+        if self._known(item) is None:
+            wanted = [*case_items] if item in case_items else [item]
+            self._measure_case([other for other in wanted if self._known(other) is None])
+        return self._rows[_key(item)]
+
+    def _known(self, item: Item) -> dict[str, Any] | None:
+        """The item's record, if it needs no other: measured in this run, or before and current."""
+        known = self._rows.get(_key(item))
+        if known is None or _key(item) in self._measured:
             return known
-        fields = self._fields(item)
+        current = known["source_digest"] == codesize.digest(item.implementation.sources)
+        return known if current and known["status"] in ("ok", "skipped") else None
+
+    def _measure_case(self, items: list[Item]) -> None:
+        """items: of one case, regime and mode. A record for each, in their order."""
+        fields = {item.name: self._check(item) for item in items}
+        # Only what was right and is to be timed carries the seconds of its first call.
+        timed = [item for item in items if "first_call_seconds" in fields[item.name]]
+        for name, more in self._time(timed).items():
+            fields[name] |= more
+        for item in items:
+            self._write(item, fields[item.name])
+
+    def _check(self, item: Item) -> dict[str, Any]:
+        target = torch.device("cpu") if item.mode == "interpreter" else device.best_device()
+        missing = device.unmet(item.implementation, target)
+        if missing:
+            return {"status": "skipped", "reason": missing}
+        try:
+            return self._ask(item, do="check", name=item.implementation.name)
+        except WorkerError as error:
+            return {"status": "error", "reason": str(error)}
+
+    def _time(self, items: list[Item]) -> dict[str, dict[str, Any]]:
+        """By item's name. One that fails with all others is tried by itself, so that only what is
+        at fault has no time."""
+        if not items:
+            return {}
+        names = [item.implementation.name for item in items]
+        try:
+            found = self._ask(items[0], do="time", names=names, beside=self._beside(items))
+        except WorkerError as error:
+            if len(items) == 1:
+                return {items[0].name: {"status": "error", "reason": str(error)}}
+            return {name: fields for item in items for name, fields in self._time([item]).items()}
+        return {item.name: found[item.implementation.name] for item in items}
+
+    def _ask(self, item: Item, **request: Any) -> dict[str, Any]:
+        request |= {
+            "op": item.op.name,
+            "case": item.case.name,
+            "regime": item.regime,
+            "ceilings": self._ceilings,
+            "settings": asdict(self._settings),
+        }
+        return self._workers[item.mode].ask(request, ROW_LIMIT_SECONDS)
+
+    def _beside(self, items: list[Item]) -> list[str]:
+        """Library calls to sample beside the items, which are not among them: eager, and where no
+        library call is to be measured, the fastest that is known."""
+        wanted = {item.implementation.name for item in items}
+        beside = {EAGER}
+        if not any(item.implementation.tier == "library" for item in items):
+            rows = [
+                self._rows.get(_key(replace(items[0], implementation=row)))
+                for row in of_op(items[0].op.name)
+                if row.tier == "library"
+            ]
+            timed = [row for row in rows if row and row["seconds"]]
+            if timed:
+                best = min(timed, key=lambda row: statistics.median(row["seconds"]))
+                beside.add(f"library/{best['variant']}")
+        return sorted(beside - wanted)
+
+    def _write(self, item: Item, fields: dict[str, Any]) -> None:
+        row = item.implementation
         resources = fields.pop("resources", dict.fromkeys(FIELDS))
         line = {
             "kind": "row",
@@ -161,48 +239,12 @@ class Suite:
             "clocks": {},
             **fields,
             "code": {**asdict(codesize.measure(row.sources)), **resources},
-            "source_digest": digest,
+            "source_digest": codesize.digest(row.sources),
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
         }
         self._writer.write(line)
-        self._rows[record.key(line)] = line
-        return line
-
-    def _fields(self, item: Item) -> dict[str, Any]:
-        row = item.implementation
-        target = torch.device("cpu") if item.mode == "interpreter" else device.best_device()
-        missing = device.unmet(row, target)
-        if missing:
-            return {"status": "skipped", "reason": missing}
-        request = {
-            "do": "row",
-            "op": item.op.name,
-            "case": item.case.name,
-            "name": row.name,
-            "baseline": self._baseline(item).name,
-            "regime": item.regime,
-            "ceilings": self._ceilings,
-            "settings": asdict(self._settings),
-        }
-        try:
-            return self._workers[item.mode].ask(request, ROW_LIMIT_SECONDS)
-        except WorkerError as error:
-            return {"status": "error", "reason": str(error)}
-
-    def _baseline(self, item: Item) -> Implementation:
-        """The library call to sample beside the item: eager for the library's own rows, for the
-        others the fastest that this run has measured in the case."""
-        best, best_seconds = find(item.op.name, "library/eager"), float("inf")
-        if item.implementation.tier == "library":
-            return best
-        for row in of_op(item.op.name):
-            key = (item.op.name, item.case.name, row.tier, row.variant, item.regime)
-            found = self._rows.get(key)
-            if row.tier == "library" and found and found["seconds"]:
-                seconds = statistics.median(found["seconds"])
-                if seconds < best_seconds:
-                    best, best_seconds = row, seconds
-        return best
+        self._rows[_key(item)] = line
+        self._measured.add(_key(item))
 
     def close(self) -> None:
         """End the workers. Records are on disk already."""
@@ -210,6 +252,12 @@ class Suite:
             worker.close()
         self._writer.close()
         self._scratch.cleanup()
+
+
+def _key(item: Item) -> tuple[str, ...]:
+    """The item's record's, see `benchmarks.record.key`."""
+    row = item.implementation
+    return (item.op.name, item.case.name, row.tier, row.variant, item.regime)
 
 
 def _keep_aside(path: Path) -> None:

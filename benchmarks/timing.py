@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import itertools
 import math
+import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -39,14 +40,14 @@ class Settings:
     sample_seconds: least length of one sample
     least_rounds: a round gives two samples of each arm
     least_seconds: of sampling, all arms together
-    limit_seconds: of sampling; reaching it is noted in the record
+    limit_seconds: of sampling, for each arm; reaching it is noted in the record
     target: half-width of the 95 % interval of each median ratio, relative to it
     """
 
     sample_seconds: float = 10e-3
     least_rounds: int = 10
     least_seconds: float = 0.3
-    limit_seconds: float = 0.8
+    limit_seconds: float = 0.3
     target: float = 2e-3
 
     def __post_init__(self) -> None:
@@ -59,9 +60,11 @@ class Arm(Protocol):
     """Something that can be sampled.
 
     outputs: what one pass over the sets writes or returns, a result a set
+    length: seconds that one sample takes, about
     """
 
     outputs: list[object]
+    length: float
 
     def sample(self) -> float:
         """Seconds for one call, as the mean over one sample."""
@@ -94,6 +97,7 @@ class _GraphArm:
         if passes > 1:
             self._capture(passes)
         self._replays = math.ceil(sample_seconds / (pass_seconds * passes))
+        self.length = pass_seconds * passes * self._replays
 
     def _capture(self, passes: int) -> None:
         # Results that a call allocates itself are kept, else the graph's allocator would hand
@@ -137,7 +141,9 @@ class _StreamArm:
         self.outputs: list[object] = []
         self._calls = calls
         self._passes = 1
-        self._passes = math.ceil(sample_seconds / (self.sample() * len(calls)))
+        pass_seconds = self.sample() * len(calls)
+        self._passes = math.ceil(sample_seconds / pass_seconds)
+        self.length = pass_seconds * self._passes
 
     def sample(self) -> float:
         start = torch.cuda.Event(enable_timing=True)
@@ -163,7 +169,9 @@ class _HostArm:
         self.outputs: list[object] = []
         self._calls = calls
         self._passes = 1
-        self._passes = math.ceil(sample_seconds / (self.sample() * len(calls)))
+        pass_seconds = self.sample() * len(calls)
+        self._passes = math.ceil(sample_seconds / pass_seconds)
+        self.length = pass_seconds * self._passes
 
     def sample(self) -> float:
         start = time.perf_counter()
@@ -190,17 +198,17 @@ def make_arm(calls: Sequence[Call], device: torch.device, issue: str, sample_sec
 
 
 def measure(arms: dict[str, Arm], settings: Settings, clocks: Clocks) -> Samples:
-    """Sample the arms in palindromic rounds. The first arm is the candidate.
+    """Sample the arms in palindromic rounds. Noise is that of the ratios to the first arm.
 
-    From round to round the order changes through all there are: under a power limit what runs after
-    a hot arm is slower, and with one order for all it would always be the same arm (1 % between two
-    arms of the same call, seen on an H200).
+    From round to round the order changes: under a power limit what runs after a hot arm is slower,
+    and with one order for all it would always be the same arm (1 % between two arms of the same
+    call, seen on an H200).
 
     Raises ValueError where a sample is not a positive time: the clock is broken, not the arm.
     """
     names = list(arms)
     seconds: dict[str, list[float]] = {name: [] for name in names}
-    orders = itertools.cycle(itertools.permutations(names))
+    orders = _orders(names)
     started = time.monotonic()
     rounds = 0
     while True:
@@ -217,17 +225,27 @@ def measure(arms: dict[str, Arm], settings: Settings, clocks: Clocks) -> Samples
         if enough and _noise(seconds, names) <= settings.target:
             return Samples(seconds, "noise")
         # Three rounds at the very least, so that there is something to take a median of.
-        if spent >= settings.limit_seconds and rounds >= 3:
+        if spent >= settings.limit_seconds * len(names) and rounds >= 3:
             return Samples(seconds, "time limit")
+
+
+def _orders(names: list[str]) -> Iterator[tuple[str, ...]]:
+    """Orders in which every arm follows every other equally often: all there are, again and again,
+    or for many arms, drawn from a fixed seed."""
+    if len(names) <= 3:
+        yield from itertools.cycle(itertools.permutations(names))
+    draw = random.Random(0)
+    while True:
+        yield tuple(draw.sample(names, len(names)))
 
 
 def _noise(seconds: dict[str, list[float]], names: list[str]) -> float:
     """The widest relative half-width of the ratios' intervals (of the samples' for one arm)."""
     rounds = {name: np.asarray(times).reshape(-1, 2).sum(axis=1) for name, times in seconds.items()}
-    candidate = rounds[names[0]]
+    first = rounds[names[0]]
     if len(names) == 1:
-        return _half_width(candidate)
-    return max(_half_width(rounds[name] / candidate) for name in names[1:])
+        return _half_width(first)
+    return max(_half_width(rounds[name] / first) for name in names[1:])
 
 
 def _half_width(values: np.ndarray) -> float:

@@ -18,7 +18,8 @@ from typing import Any
 import torch
 
 from benchmarks import device
-from benchmarks.bench import Bench, Machine
+from benchmarks.bench import Bench
+from benchmarks.buffers import Machine
 from benchmarks.ceilings import measure_ceilings
 from benchmarks.codesize import ROOT
 from benchmarks.implementations import find
@@ -57,8 +58,10 @@ class _Worker:
             return device.environment()
         if request["do"] == "ceilings":
             return measure_ceilings(self._device, self._cache_bytes())
-        if request["do"] != "row":
-            raise ValueError(f"do must be environment, ceilings or row, got {request['do']!r}")
+        if request["do"] not in ("check", "time"):
+            raise ValueError(
+                f"do must be environment, ceilings, check or time, got {request['do']!r}"
+            )
         if self._bench is None:
             machine = Machine(self._device, self._cache_bytes(), request["ceilings"])
             settings = Settings(**request["settings"])
@@ -66,8 +69,12 @@ class _Worker:
         op = OPS[request["op"]]
         cases = (*op.benchmark_cases, *op.cpu_cases, *op.test_cases)
         case = next(case for case in cases if case.name == request["case"])
-        row, baseline = (find(op.name, request[name]) for name in ("name", "baseline"))
-        return self._bench.row(op, case, row, baseline, request["regime"])
+        if request["do"] == "check":
+            return self._bench.check(op, case, find(op.name, request["name"]), request["regime"])
+        rows, beside = (
+            [find(op.name, name) for name in request[names]] for names in ("names", "beside")
+        )
+        return self._bench.time(op, case, rows, beside, request["regime"])
 
     def _cache_bytes(self) -> int:
         if self._interpreted:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.bench import COPY, Bench, Machine
+from benchmarks.bench import COPY, Bench
+from benchmarks.buffers import Machine
 from benchmarks.timing import Settings
 from reference.ops import OPS
 from reference.spec import Case

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from benchmarks import device, record, suite
-from benchmarks.implementations import Implementation
+from benchmarks.implementations import Implementation, find
 from benchmarks.suite import Item, Suite
 from benchmarks.supervisor import Supervisor, WorkerError
 from benchmarks.timing import Settings
@@ -56,6 +56,13 @@ def is_killed(x, *, out=None):
 
 def is_slow(x, *, out=None):
     time.sleep(0.3)
+    return right(x, out=out)
+
+def dies_when_timed(x, *, out=None):
+    global calls
+    calls += 1
+    if calls > 4:
+        os.kill(os.getpid(), signal.SIGKILL)
     return right(x, out=out)
 
 def prints(x, *, out=None):
@@ -218,7 +225,7 @@ def test_the_worker_goes_when_its_parent_is_killed() -> None:
 
 def test_a_request_that_makes_no_sense_is_an_answer() -> None:
     worker = Supervisor({})
-    with pytest.raises(WorkerError, match="do must be environment, ceilings or row, got 'dance'"):
+    with pytest.raises(WorkerError, match="ceilings, check or time, got 'dance'"):
         worker.ask({"do": "dance"}, 60)
     assert worker.ask({"do": "environment"}, 60)["machine"]["name"]
     worker.close()
@@ -233,3 +240,25 @@ def test_a_variant_is_skipped_where_a_pass_outlasts_its_patience(run: Suite) -> 
     assert found, row["reason"]
     assert float(found[1]) > 0.5
     assert found[2] == "and the variant is measured up to 0.5 s"
+
+
+def test_what_is_wanted_of_a_case_is_sampled_in_the_same_rounds(run: Suite) -> None:
+    eager = Item(OPS["softmax"], CASE, find("softmax", "library/eager"), "cold", "device")
+    wanted = [eager, fake("right"), fake("prints")]
+    rows = [run.measure(item, wanted) for item in wanted]
+    assert [row["status"] for row in rows] == ["ok"] * 3
+    for row in rows[1:]:
+        assert row["paired"]["library/eager"] == rows[0]["seconds"]
+        assert row["paired"]["ceiling/copy"] == rows[0]["paired"]["ceiling/copy"]
+    # Eager is its own pair by a second arm.
+    assert rows[0]["paired"]["library/eager"] != rows[0]["seconds"]
+    assert [row["variant"] for row in record.read(run.path).rows] == ["eager", "right", "prints"]
+
+
+def test_one_that_dies_when_timed_costs_the_others_nothing(run: Suite) -> None:
+    wanted = [fake("dies_when_timed"), fake("right")]
+    died, right = (run.measure(item, wanted) for item in wanted)
+    assert (died["status"], died["seconds"]) == ("error", [])
+    assert "SIGKILL" in died["reason"]
+    assert right["status"] == "ok"
+    assert right["seconds"]
