@@ -13,7 +13,8 @@ from benchmarks.statistics import CaseView, Figures, cases_of
 __all__ = ["CAPTIONS", "charts", "vega_lite"]
 
 CAPTIONS = {
-    "roofline": "What each implementation reaches against what the machine allows",
+    "roofline": "What each implementation reaches against what the machine allows "
+    "(a kernel that computes special functions as polynomials may pass their roof)",
     "row-length": "Softmax: bandwidth against row length, beside a copy of as many bytes",
     "code-size": "Part of the measured ceiling against code size, in one large case of each op",
     "chain-times": "The chains: time of each implementation in the largest case",

@@ -35,9 +35,7 @@ def ceilings(environment: dict[str, Any]) -> Section | None:
             )
         )
     if ceilings.get("special_functions"):
-        rows.append(
-            ("special functions (tanh)", f"{ceilings['special_functions'] / 1e9:.0f} G/s", "")
-        )
+        rows.append(("special functions", f"{ceilings['special_functions'] / 1e9:.0f} G/s", ""))
     if ceilings.get("launch_seconds"):
         rows.append(("smallest call", write.seconds(ceilings["launch_seconds"]), ""))
     table = Table(("what", "measured in this run", "data sheet"), tuple(rows), numbers=(1, 2))

@@ -152,10 +152,10 @@ def skipped(rows: tuple[Figures, ...]) -> Section | None:
     if not reasons:
         return None
     cells = tuple(
-        (str(len(names)), write.clean(", ".join(dict.fromkeys(names))), reason)
+        (str(len(names)), reason, write.clean(", ".join(dict.fromkeys(names))))
         for reason, names in reasons.items()
     )
-    table = Table(("rows", "implementations", "skipped because"), cells, numbers=(0,))
+    table = Table(("rows", "skipped because", "implementations"), cells, numbers=(0,))
     return Section("Skipped", tables=(table,))
 
 
