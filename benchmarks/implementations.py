@@ -198,8 +198,10 @@ def _compiled(op: str) -> tuple[Implementation, Implementation]:
     )
 
 
-def _chain(op: str, *special: str) -> tuple[Implementation, ...]:
-    """special: what of triton_impl/special.py the op's kernel calls"""
+def _chain(
+    op: str, *special: str, further: tuple[Implementation, ...] = ()
+) -> tuple[Implementation, ...]:
+    """special: what of triton_impl/special.py the op's kernel calls; further: CUDA variants"""
     return (
         _library(op, "eager", "eager", "forty", issue="stream"),
         _library(op, "graph", "eager", "forty", needs=("gpu",)),
@@ -222,6 +224,7 @@ def _chain(op: str, *special: str) -> tuple[Implementation, ...]:
             more_cuda=("csrc/packed_launch.h",),
             more_cupy=("cuda_impl/pointwise.py:launch_packed,_pointers",),
         ),
+        *further,
         *_cuda(
             op,
             "naive",
@@ -257,7 +260,20 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
     _triton("softmax", "sketch", "sketch", "sketch", ("softmax_sketch_kernel",)),
     *_cuda("softmax", "naive", "naive", ("softmax_naive_kernel",)),
     # chains
-    *_chain("chain", "TWO_LOG2_E", "mode", "widen", "tanh", "_reciprocal"),
+    *_chain(
+        *("chain", "TWO_LOG2_E", "mode", "widen", "tanh", "_reciprocal"),
+        further=_cuda(
+            "chain",
+            "streamed",
+            "good",
+            ("chain_streamed_kernel",),
+            symbols=("StreamPlan", "_stream_plan", "_processors", "packed_plan"),
+            more=("csrc/kernels/chain_packed.cuh", "cuda_impl/pointwise.py:PackedPlan,plan_for"),
+            # Few, ragged and misaligned rows go as in `packed`.
+            more_cuda=("csrc/chain_packed.cu", "csrc/packed_launch.h"),
+            more_cupy=("cuda_impl/pointwise.py:launch_packed,_pointers",),
+        ),
+    ),
     *_chain("chain_sfu", "TWO_LOG2_E", "mode", "widen", "tanh", "sigmoid_of_twice", "_reciprocal"),
     # matmul
     _library("matmul", "eager", "eager"),

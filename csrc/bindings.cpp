@@ -83,6 +83,19 @@ void chain_packed_binding(const at::Tensor& x, const at::Tensor& residual, const
   check_launch("packed chain", kLaunch(chain, scope.stream));
 }
 
+void chain_streamed_binding(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& bias,
+                            const at::Tensor& out, int threads, int depth, int resident,
+                            int groups) {
+  check_chain(x, residual, bias, out);
+  check_packs({x, residual, bias, out}, bias.numel());
+  if (x.numel() == 0) return;
+  const Scope scope(x);
+  check_launch("chain_streamed",
+               chain_streamed(x.const_data_ptr(), residual.const_data_ptr(), bias.const_data_ptr(),
+                              out.mutable_data_ptr(), x.numel() / bias.numel(), bias.numel(),
+                              dtype_of(x), threads, depth, resident, groups, scope.stream));
+}
+
 }  // namespace
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
@@ -90,6 +103,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.def("softmax_registers", &softmax_registers_binding);
   module.def("chain_naive", &chain_naive_binding<chain_naive>);
   module.def("chain_packed", &chain_packed_binding<chain_packed>);
+  module.def("chain_streamed", &chain_streamed_binding);
   module.def("chain_sfu_naive", &chain_naive_binding<chain_sfu_naive>);
   module.def("chain_sfu_packed", &chain_packed_binding<chain_sfu_packed>);
   bind_matmul(module);

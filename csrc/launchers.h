@@ -43,3 +43,10 @@ struct PackedChain {
 
 cudaError_t chain_packed(const PackedChain& chain, cudaStream_t stream);
 cudaError_t chain_sfu_packed(const PackedChain& chain, cudaStream_t stream);
+
+// x, residual, out: [rows, cols]; bias: [cols]; all 16-byte aligned, and so are all rows
+// depth: rows of a thread that are on their way or computed; resident: threads an SM; groups:
+// blocks that share out the rows
+cudaError_t chain_streamed(const void* x, const void* residual, const void* bias, void* out,
+                           int64_t rows, int64_t cols, DType dtype, int threads, int depth,
+                           int resident, int groups, cudaStream_t stream);

@@ -5,13 +5,25 @@ The forty steps: reference/chain.py; here: csrc/kernels/chain_*.cuh, in float32 
 
 from __future__ import annotations
 
+import functools
+from typing import NamedTuple
+
+import numpy as np
+import torch
 from torch import Tensor
 
-from cuda_impl import pointwise
+from cuda_impl import pointwise, rawmodule
 from cuda_impl.extension import compiled
 from reference.contract import check_chain, dense, landing
 
-__all__ = ["naive_extension", "naive_rawmodule", "packed_extension", "packed_rawmodule"]
+__all__ = [
+    "naive_extension",
+    "naive_rawmodule",
+    "packed_extension",
+    "packed_rawmodule",
+    "streamed_extension",
+    "streamed_rawmodule",
+]
 
 DEVICES = ("cuda",)
 
@@ -33,6 +45,44 @@ def packed_plan(rows: int, cols: int, bias_packs: bool) -> tuple[int, int]:
     if bias_packs and rows == 1:
         return 128, 1  # packs lie below one another, and would all be the one row's
     return 128, 4 if bias_packs and rows * cols >= 2**26 else 2
+
+
+class StreamPlan(NamedTuple):
+    """How the streamed kernel is launched; csrc/kernels/chain_streamed.cuh.
+
+    threads: of a block
+    depth: rows of a thread that are on their way or computed, 32 bytes of shared memory each
+    resident: threads an SM that registers are left for
+    groups: blocks that share out the rows
+    """
+
+    threads: int
+    depth: int
+    resident: int
+    groups: int
+
+    def expression(self, dtype: torch.dtype) -> str:
+        """The kernel's name with its template arguments."""
+        ctype = rawmodule.CTYPES[dtype]
+        return f"chain_streamed_kernel<{ctype}, {self.threads}, {self.depth}, {self.resident}>"
+
+
+def streamed_plan(rows: int, packs: int, processors: int) -> StreamPlan | None:
+    """For rows of `packs` whole, aligned packs; None where the packed kernel is to be taken.
+
+    processors: multiprocessors of the device
+    """
+    # 40 KB an SM for each row of depth: three on their way, where 40 KB would hide the latency.
+    threads, depth, resident = 128, 4, 1280
+    chunks = -(-packs // threads)
+    # More than an eighth of the threads beyond the last column, or too few rows to walk down.
+    if 8 * packs < 7 * chunks * threads or rows * chunks < 2 * processors:
+        return None
+    at_once = max(processors * (resident // threads) // chunks, 1)
+    # As few rounds as fit, and all of one length.
+    rounds = -(-rows // at_once)
+    groups = -(-rows // rounds)
+    return StreamPlan(threads, depth, resident, groups) if groups <= 65535 else None
 
 
 def naive_extension(
@@ -90,3 +140,69 @@ def packed_rawmodule(
         plan = pointwise.plan_for(*tensors, packed_plan)
         pointwise.launch_packed("chain", plan, *tensors)
     return target if out is None or out is target else out.copy_(target)
+
+
+def streamed_extension(
+    x: Tensor, residual: Tensor, bias: Tensor, *, out: Tensor | None = None
+) -> Tensor:
+    """The forty steps in one kernel whose threads stay on their columns, through the extension.
+
+    x, residual: [..., cols]; bias: [cols], float32, float16 or bfloat16 on a CUDA device
+    -> [..., cols]. Few, ragged or misaligned rows go as in `packed_extension`. Errors as
+    reference.contract says.
+    """
+    check_chain(x, residual, bias, out, DEVICES)
+    target = landing(out, x.shape, x)
+    if x.numel():
+        tensors = dense(x), dense(residual), dense(bias), target
+        packed = pointwise.plan_for(*tensors, packed_plan)
+        plan = _stream_plan(packed, *tensors)
+        if plan is None:
+            compiled().chain_packed(*tensors, *packed)
+        else:
+            compiled().chain_streamed(*tensors, *plan)
+    return target if out is None or out is target else out.copy_(target)
+
+
+def streamed_rawmodule(
+    x: Tensor, residual: Tensor, bias: Tensor, *, out: Tensor | None = None
+) -> Tensor:
+    """The same kernels as `streamed_extension`, through CuPy."""
+    check_chain(x, residual, bias, out, DEVICES)
+    target = landing(out, x.shape, x)
+    if x.numel():
+        tensors = dense(x), dense(residual), dense(bias), target
+        packed = pointwise.plan_for(*tensors, packed_plan)
+        plan = _stream_plan(packed, *tensors)
+        if plan is None:
+            pointwise.launch_packed("chain", packed, *tensors)
+        else:
+            cols = bias.numel()
+            columns = plan.threads * 16 // x.element_size()
+            rawmodule.launch(
+                x,
+                "chain_streamed.cuh",
+                plan.expression(x.dtype),
+                (-(-cols // columns), plan.groups),
+                plan.threads,
+                (
+                    *(tensor.data_ptr() for tensor in tensors),
+                    np.int64(x.numel() // cols),
+                    np.int64(cols),
+                ),
+            )
+    return target if out is None or out is target else out.copy_(target)
+
+
+def _stream_plan(
+    packed: pointwise.PackedPlan, x: Tensor, residual: Tensor, bias: Tensor, out: Tensor
+) -> StreamPlan | None:
+    if not packed.bias_packs:
+        return None
+    packs = bias.numel() * x.element_size() // 16
+    return streamed_plan(x.numel() // bias.numel(), packs, _processors(x.device))
+
+
+@functools.cache
+def _processors(device: torch.device) -> int:
+    return torch.cuda.get_device_properties(device).multi_processor_count

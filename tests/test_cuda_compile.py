@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import itertools
 import re
 import subprocess
 from collections import Counter
@@ -182,6 +183,50 @@ def test_chain_stays_under_its_bound(op: str, tmp_path: Path) -> None:
     }
     assert sum(found.values()) <= bound
     assert {name for name in found if name[:3] in ("LDG", "STG") and ".128" not in name} == set()
+
+
+@BY_NAME
+def test_chain_streamed(capability: tuple[int, int], tmp_path: Path) -> None:
+    plan = cuda_chain.streamed_plan(4096, 512, 132)
+    assert plan is not None
+    expressions = tuple(plan.expression(dtype) for dtype in DTYPES)
+    cubin = cubin_of("chain_streamed.cuh", expressions, capability)
+    assert_nothing_spilled(dump(cubin, tmp_path, "--dump-resource-usage"), len(expressions))
+
+
+def test_streaming_threads_compute_while_their_next_rows_arrive(tmp_path: Path) -> None:
+    plan = cuda_chain.streamed_plan(4096, 512, 132)
+    assert plan is not None
+    cubin = cubin_of("chain_streamed.cuh", (plan.expression(torch.bfloat16),), (9, 0))
+    listing = dump(cubin, tmp_path, "-sass")
+    found = instructions(listing)
+    # x and residual: three rows before the loop, and one in each of its four rows.
+    copies = {name: n for name, n in found.items() if name.startswith("LDGSTS")}
+    assert copies == {"LDGSTS.E.BYPASS.128": 2 * (2 * plan.depth - 1)}
+    # It goes on while all but the oldest of those are on their way.
+    assert set(re.findall(r"DEPBAR\.LE SB0, (\w+)", listing)) == {hex(plan.depth - 2)}
+    assert found["MUFU.TANH"] == plan.depth * 8 * 2
+
+
+def test_streamed_plans() -> None:
+    plan = cuda_chain.streamed_plan
+    # 4096 rows in four chunks of columns: 330 blocks a chunk fit at once, so 13 rounds, for which
+    # 316 are enough.
+    assert plan(4096, 512, 132) == (128, 4, 1280, 316)
+    for rows, packs, processors in itertools.product(
+        (264, 1000, 65536), (128, 512, 4096), (8, 132)
+    ):
+        found = plan(rows, packs, processors)
+        if found is None:
+            continue
+        chunks = -(-packs // found.threads)
+        assert found.groups * chunks <= max(processors * 10, chunks)
+        rounds = -(-rows // found.groups)
+        # One group fewer would need a round more.
+        assert found.groups == 1 or -(-rows // (found.groups - 1)) > rounds
+    # Ragged: half of the threads would have no columns. Few rows: nothing to walk down.
+    assert plan(4096, 64, 132) is None
+    assert plan(100, 128, 132) is None
 
 
 def test_a_cluster_loads_before_it_waits_for_its_peers(tmp_path: Path) -> None:
