@@ -88,7 +88,9 @@ def chain_builds() -> Iterator[Build]:
 
     for name, tier in (("chain", chain), ("chain_sfu", chain_sfu)):
         for dtype in TYPES:
-            for unit, cols in ((16, tier.TILE_COLS), (8, tier.TILE_COLS), (1, 256)):
+            # 1 and 2: as narrow as a tile gets, where a thread's bias is less than a pack.
+            wide = ((16, tier.TILE_COLS), (8, tier.TILE_COLS))
+            for unit, cols in (*wide, (1, 256), (1, 1), (2, 2)):
                 names = ("x_ptr", "residual_ptr", "bias_ptr", "y_ptr")
                 yield Build(
                     f"{name} {dtype} {cols} {unit}",

@@ -28,7 +28,8 @@ def mode(dtype: torch.dtype) -> str:
 def widen(x, MODE: tl.constexpr):
     """x as float32. A pair of bfloat16 in two instructions, of the three that Triton makes of it:
     the chains have 42 issue slots an element at the speed of memory, and half-rate ones at that."""
-    if MODE == "narrow" and x.dtype == tl.bfloat16:
+    # A single column's bias is one element, and no pair.
+    if MODE == "narrow" and x.dtype == tl.bfloat16 and x.numel > 1:
         return tl.inline_asm_elementwise(
             "shl.b32 $0, $2, 16; and.b32 $1, $2, 0xffff0000;",
             "=r,=r,r",
