@@ -184,14 +184,16 @@ def _cuda(
     )
 
 
-def _compiled(op: str) -> tuple[Implementation, Implementation]:
+def _compiled(op: str, *symbols: str) -> tuple[Implementation, Implementation]:
+    """symbols: what is compiled, where that is the project's own"""
     return (
-        _library(op, "compile", "compiled", "_compile", needs=("cxx",), own_output=True),
+        _library(op, "compile", "compiled", "_compile", *symbols, needs=("cxx",), own_output=True),
         _library(
             op,
             "compile-max",
             "compiled_max_autotune",
             "_compile",
+            *symbols,
             needs=("cxx",),
             own_output=True,
         ),
@@ -205,7 +207,7 @@ def _chain(
     return (
         _library(op, "eager", "eager", "forty", issue="stream"),
         _library(op, "graph", "eager", "forty", needs=("gpu",)),
-        *_compiled(op),
+        *_compiled(op, "forty"),
         _triton(
             op,
             "tuned",
@@ -294,7 +296,7 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         "good",
         ("matmul_tiled_kernel",),
         symbols=("_processors",),
-        more=("cuda_impl/matrices.py:by_rows,stored",),
+        more=("cuda_impl/matrices.py:Operands,operands,by_rows,stored",),
         more_cupy=("cuda_impl/matmul.py:_pointers",),
     ),
     *_cuda(
@@ -307,7 +309,7 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
             *("Tile", "LARGE", "SMALL", "WgmmaPlan"),
             *("_suits_wgmma", "_capability", "_processors"),
         ),
-        more=("cuda_impl/matrices.py:by_rows,stored,is_addressable,addressable",),
+        more=("cuda_impl/matrices.py",),
         more_cupy=("cuda_impl/matmul.py:_map_of,_pointers", "cuda_impl/tensor_map.py"),
     ),
     *_cuda(

@@ -116,8 +116,8 @@ class _GraphArm:
         end = torch.cuda.Event(enable_timing=True)
         # One replay ahead of the clock: while it runs, the host gets the timed ones queued, so
         # that no launch is waited for, and the caches are as this arm leaves them. Beside a replay
-        # of 100 ms both are nothing.
-        if self._pass_seconds < 0.1:
+        # of 30 ms, which is far more than the caches hold, both are nothing.
+        if self._pass_seconds < 0.03:
             self._graph.replay()
         start.record()
         for _ in range(replays):
@@ -197,12 +197,16 @@ def make_arm(calls: Sequence[Call], device: torch.device, issue: str, sample_sec
     return (_GraphArm if issue == "graph" else _StreamArm)(calls, sample_seconds)
 
 
-def measure(arms: dict[str, Arm], settings: Settings, clocks: Clocks) -> Samples:
+def measure(
+    arms: dict[str, Arm], settings: Settings, clocks: Clocks, *, fewest_rounds: int = 3
+) -> Samples:
     """Sample the arms in palindromic rounds. Noise is that of the ratios to the first arm.
 
     From round to round the order changes: under a power limit what runs after a hot arm is slower,
     and with one order for all it would always be the same arm (1 % between two arms of the same
     call, seen on an H200).
+
+    fewest_rounds: that the time limit leaves
 
     Raises ValueError where a sample is not a positive time: the clock is broken, not the arm.
     """
@@ -224,8 +228,7 @@ def measure(arms: dict[str, Arm], settings: Settings, clocks: Clocks) -> Samples
         enough = rounds >= settings.least_rounds and spent >= settings.least_seconds
         if enough and _noise(seconds, names) <= settings.target:
             return Samples(seconds, "noise")
-        # Three rounds at the very least, so that there is something to take a median of.
-        if spent >= settings.limit_seconds * len(names) and rounds >= 3:
+        if spent >= settings.limit_seconds * len(names) and rounds >= fewest_rounds:
             return Samples(seconds, "time limit")
 
 
@@ -264,7 +267,7 @@ def host_seconds(call: Call, device: torch.device, call_seconds: float) -> tuple
     call_seconds: the call's device time; few enough are issued that the launch queue of about
         a thousand kernels never fills, which would make the host wait.
     """
-    count = max(1, min(50, int(0.05 / call_seconds)))
+    count = max(1, min(20, int(0.05 / call_seconds)))
     synchronize = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     best_host = best_stream = math.inf
     for _ in range(3):

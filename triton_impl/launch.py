@@ -21,6 +21,9 @@ INTERPRETED: bool = triton.knobs.runtime.interpret
 # The device types that the kernels of this process can take.
 DEVICES = ("cpu", "cuda") if INTERPRETED else ("cuda",)
 
+# A tile may reach beyond the last column, by less than this leaves to 2^31.
+MOST_COLS_IN_32_BITS = 2**31 - 2**16
+
 # The H200's processors; in the interpreter the number only shapes the grid.
 INTERPRETER_PROCESSORS = 132
 
@@ -63,4 +66,5 @@ def vector(n_cols: int) -> int:
     Kernels take ``n_cols`` as ``n_cols // vector`` and a compile-time ``vector``: Triton by itself
     only sees divisibility by 16, and would read rows of 1000 16-bit values two bytes at a time.
     """
-    return math.gcd(n_cols, 16)
+    # Triton counts in 64 bits what it is handed as 64 bits: so many columns, undivided.
+    return math.gcd(n_cols, 16) if n_cols < MOST_COLS_IN_32_BITS else 1
