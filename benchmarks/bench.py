@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
-from benchmarks import check
 from benchmarks.binary import resources
 from benchmarks.buffers import Buffers, Machine
+from benchmarks.check import Truth, verify_call
 from benchmarks.device import Clocks
 from benchmarks.implementations import EAGER, Implementation
 from benchmarks.timing import Arm, Samples, Settings, host_seconds, measure
@@ -62,7 +62,12 @@ class Bench:
         too_slow = self._outlasts_patience(row, call, buffers.count, first_call_seconds)
         if too_slow and not self._interpreted:
             return {"status": "skipped", "reason": too_slow}
-        verdict = check.verify_call(buffers.truth, row.resolve(), own_output=row.own_output)
+        verdict = verify_call(
+            buffers.truth,
+            row.resolve(),
+            own_output=row.own_output,
+            rounds_once=row.rounds_once,
+        )
         fields = {
             "status": verdict.status,
             "reason": verdict.reason,
@@ -97,9 +102,9 @@ class Bench:
             arms = self._arms(op, case, rows, beside, buffers)
             sampled = self._sample(rows, arms)
         # The same new values for all that are checked again.
-        buffers.redraw()
+        truth = buffers.redraw()
         return {
-            row.name: self._finish(op, case, row, arms[row.name], sampled[row.name], buffers)
+            row.name: self._finish(op, case, row, arms[row.name], sampled[row.name], buffers, truth)
             for row in rows
         }
 
@@ -152,10 +157,17 @@ class Bench:
         return measure(arms, self._settings, clocks, fewest_rounds=fewest_rounds), clocks
 
     def _finish(
-        self, op: Op, case: Case, row: Implementation, arm: Arm, sampled: Fields, buffers: Buffers
+        self,
+        op: Op,
+        case: Case,
+        row: Implementation,
+        arm: Arm,
+        sampled: Fields,
+        buffers: Buffers,
+        truth: Truth,
     ) -> Fields:
         """Checks once more, and measures what needs no pair."""
-        after = buffers.run_again(row, arm)
+        after = buffers.run_again(row, arm, truth)
         if not after.ok:
             return {
                 "status": "wrong",
@@ -232,8 +244,8 @@ class Bench:
         ceilings = self._machine.ceilings
         if self._machine.device.type == "cpu":
             # Its cores are shared: a ceiling from minutes ago may be a neighbour's doing, so only
-            # a copy that was sampled in the same rounds counts, at its fastest.
-            return {"bytes": min(copies) / 2} if copies else {}
+            # a copy that was sampled in the same rounds counts, and then with room to spare.
+            return {"bytes": min(copies) / 4} if copies else {}
         bandwidth = max([ceilings["read"], ceilings["write"], *(r for _, r in ceilings["copy"])])
         floors = {"bytes": op.bytes_moved(case) / bandwidth}
         rate = ceilings["matmul"].get(dtype_name(case.dtype))

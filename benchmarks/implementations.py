@@ -52,6 +52,8 @@ class Implementation:
     kernels: the device functions by name, as they stand in the compiled code
     effort: one of ``EFFORTS``
     needs: some of ``NEEDS``
+    rounds_once: computes wider than its 16-bit dtype and rounds the result alone
+    dtypes: those it computes itself, where it hands others to a variant with a row of its own
     patience: seconds that one pass over a case's buffer sets may take; slower cases are skipped
     issue: how its calls are sent to the device when it is timed: "graph" (replayed from a CUDA
         graph, launch cost outside) or "stream" (one by one, as its user would)
@@ -68,6 +70,8 @@ class Implementation:
     needs: tuple[Needs, ...] = ()
     issue: Literal["graph", "stream"] = "graph"
     own_output: bool = False
+    rounds_once: bool = True
+    dtypes: tuple[str, ...] = ()
     patience: float = math.inf
 
     def __post_init__(self) -> None:
@@ -135,6 +139,7 @@ def _cuda(
     more: tuple[str, ...] = (),
     more_cuda: tuple[str, ...] = (),
     more_cupy: tuple[str, ...] = (),
+    dtypes: tuple[str, ...] = (),
 ) -> tuple[Implementation, Implementation]:
     """The two ways to one kernel source: the extension and CuPy.
 
@@ -162,6 +167,7 @@ def _cuda(
             effort=effort,
             kernels=kernels,
             needs=("gpu", "extension", *needs),
+            dtypes=dtypes,
             patience=patience,
         ),
         Implementation(
@@ -179,6 +185,7 @@ def _cuda(
             effort=effort,
             kernels=kernels,
             needs=("gpu", "cupy", *needs),
+            dtypes=dtypes,
             patience=patience,
         ),
     )
@@ -205,8 +212,8 @@ def _chain(
 ) -> tuple[Implementation, ...]:
     """special: what of triton_impl/special.py the op's kernel calls; further: CUDA variants"""
     return (
-        _library(op, "eager", "eager", "forty", issue="stream"),
-        _library(op, "graph", "eager", "forty", needs=("gpu",)),
+        _library(op, "eager", "eager", "forty", issue="stream", rounds_once=False),
+        _library(op, "graph", "eager", "forty", needs=("gpu",), rounds_once=False),
         *_compiled(op, "forty"),
         _triton(
             op,
@@ -311,6 +318,7 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         ),
         more=("cuda_impl/matrices.py",),
         more_cupy=("cuda_impl/matmul.py:_map_of,_pointers", "cuda_impl/tensor_map.py"),
+        dtypes=("float16", "bfloat16"),
     ),
     *_cuda(
         "matmul",

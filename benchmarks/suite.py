@@ -93,6 +93,8 @@ class Suite:
         }
         self._rows: dict[tuple[str, ...], dict[str, Any]] = {}
         self._measured: set[tuple[str, ...]] = set()
+        # Of library calls whose records are not written yet: their seconds.
+        self._timed: dict[tuple[str, ...], list[float]] = {}
         self.path = path
         if resume and path.exists():
             run = record.read(path)
@@ -159,11 +161,14 @@ class Suite:
 
     def _check(self, item: Item) -> dict[str, Any]:
         target = torch.device("cpu") if item.mode == "interpreter" else device.best_device()
-        missing = device.unmet(item.implementation, target)
+        row, dtype = item.implementation, dtype_name(item.case.dtype)
+        missing = device.unmet(row, target)
+        if row.dtypes and dtype not in row.dtypes:
+            missing = f"hands {dtype} to another variant, which has a row of its own"
         if missing:
             return {"status": "skipped", "reason": missing}
         try:
-            return self._ask(item, do="check", name=item.implementation.name)
+            return self._ask(item, do="check", name=row.name)
         except WorkerError as error:
             return {"status": "error", "reason": str(error)}
 
@@ -178,8 +183,16 @@ class Suite:
         except WorkerError as error:
             if len(items) == 1:
                 return {items[0].name: {"status": "error", "reason": str(error)}}
-            return {name: fields for item in items for name, fields in self._time([item]).items()}
+            return self._time_singly(items)
         return {item.name: found[item.implementation.name] for item in items}
+
+    def _time_singly(self, items: list[Item]) -> dict[str, dict[str, Any]]:
+        """The library's calls first, so that the others are paired with the fastest of them."""
+        found: dict[str, dict[str, Any]] = {}
+        for item in sorted(items, key=lambda item: item.implementation.tier != "library"):
+            found |= self._time([item])
+            self._timed[_key(item)] = found[item.name].get("seconds", [])
+        return found
 
     def _ask(self, item: Item, **request: Any) -> dict[str, Any]:
         request |= {
@@ -197,15 +210,14 @@ class Suite:
         wanted = {item.implementation.name for item in items}
         beside = {EAGER}
         if not any(item.implementation.tier == "library" for item in items):
-            rows = [
-                self._rows.get(_key(replace(items[0], implementation=row)))
-                for row in of_op(items[0].op.name)
-                if row.tier == "library"
-            ]
-            timed = [row for row in rows if row and row["seconds"]]
-            if timed:
-                best = min(timed, key=lambda row: statistics.median(row["seconds"]))
-                beside.add(f"library/{best['variant']}")
+            medians = {}
+            for row in of_op(items[0].op.name):
+                key = _key(replace(items[0], implementation=row))
+                seconds = self._timed.get(key) or self._rows.get(key, {}).get("seconds")
+                if row.tier == "library" and seconds:
+                    medians[row.name] = statistics.median(seconds)
+            if medians:
+                beside.add(min(medians, key=lambda name: medians[name]))
         return sorted(beside - wanted)
 
     def _write(self, item: Item, fields: dict[str, Any]) -> None:

@@ -114,12 +114,13 @@ CHAIN = Op(
     bytes_moved=_chain_bytes,
     flops=lambda case: 0,
     special_functions=lambda case: _elements(case) * sum(step.special for step in chain.STEPS),
-    # 16-bit: eager rounds forty times, and its largest error over 2^28 elements reaches 8e-2 in
-    # bfloat16; a fused kernel rounds once (4e-3), which the tests of the tiers ask for.
+    # 16-bit: eager rounds forty times, and its largest error over 2^28 elements reaches 1.2e-1 in
+    # bfloat16, beside which a kernel could leave a step out. One that rounds once has 3.9e-3 there
+    # and 5.9e-4 in float16, and may have twice that.
     tolerances={
         FP32: Tolerance(floor=2e-6, ceiling=2e-5),
-        FP16: Tolerance(floor=1e-3, ceiling=2e-2),
-        BF16: Tolerance(floor=4e-3, ceiling=1.6e-1),
+        FP16: Tolerance(floor=1e-3, ceiling=2e-2, once=1.2e-3),
+        BF16: Tolerance(floor=4e-3, ceiling=1.6e-1, once=8e-3),
     },
     **_CHAIN_CASES,
 )

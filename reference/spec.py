@@ -5,6 +5,7 @@ Nothing here runs a kernel or measures one. `reference.ops.OPS` holds one `Op` p
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -30,10 +31,14 @@ class Tolerance:
     A result passes when its error is at most
     ``min(ceiling, 2 * library_error + floor)``, where ``library_error`` is the error of the
     library's own result in the same dtype on the same inputs: the library earns the slack.
+
+    once: the most for an implementation that computes wider and rounds once, where the library
+        rounds after every step and so earns more slack than a kernel may use
     """
 
     floor: float
     ceiling: float
+    once: float = math.inf
 
     def __post_init__(self) -> None:
         if not 0 < self.floor <= self.ceiling:

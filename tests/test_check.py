@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from benchmarks import check
+from reference import chain, chain_sfu, steps
 from reference.ops import OPS
 from reference.spec import Case
 
@@ -198,3 +199,28 @@ def test_inputs_are_the_same_for_the_same_seed() -> None:
     first, again, other = (check.draw(OP, CASE, CPU, seed)[0] for seed in (3, 3, 4))
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
+
+
+STEPS = [
+    pytest.param(op, number, id=f"{op}-{step.name}")
+    for op, chain_steps in (("chain", chain.STEPS), ("chain_sfu", chain_sfu.STEPS))
+    for number, step in enumerate(chain_steps)
+    # Nothing stands in u before its first step, and a chain without that one can't be run.
+    if number not in (0, next((i for i, s in enumerate(chain_steps) if s.into == "u"), 0))
+]
+
+
+@pytest.mark.parametrize(("op", "left_out"), STEPS)
+def test_a_chain_without_a_step_is_wrong(op: str, left_out: int) -> None:
+    """In bfloat16, where eager's forty roundings alone would let some of them pass."""
+    module = {"chain": chain, "chain_sfu": chain_sfu}[op]
+    steps_left = tuple(s for number, s in enumerate(module.STEPS) if number != left_out)
+
+    def fused(*inputs: Tensor, out: Tensor | None = None) -> Tensor:
+        return put(out, steps.run(steps_left, *inputs).to(torch.bfloat16))
+
+    case = Case((64, 4096), torch.bfloat16)
+    truth = check.find_truth(OPS[op], case, check.draw(OPS[op], case, CPU, seed=5))
+    whole = module.oracle(*truth.inputs).to(torch.bfloat16)
+    assert check.compare(truth, whole, rounds_once=True).ok
+    assert not check.verify_call(truth, fused, rounds_once=True).ok

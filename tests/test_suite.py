@@ -65,6 +65,15 @@ def dies_when_timed(x, *, out=None):
         os.kill(os.getpid(), signal.SIGKILL)
     return right(x, out=out)
 
+places = []
+
+def works_at_two_places(x, *, out=None):
+    if out is None:
+        return right(x)
+    if out.data_ptr() not in places:
+        places.append(out.data_ptr())
+    return right(x, out=out) if out.data_ptr() in places[:2] else out
+
 def prints(x, *, out=None):
     print("{}")
     return right(x, out=out)
@@ -246,7 +255,7 @@ def test_what_is_wanted_of_a_case_is_sampled_in_the_same_rounds(run: Suite) -> N
     eager = Item(OPS["softmax"], CASE, find("softmax", "library/eager"), "cold", "device")
     wanted = [eager, fake("right"), fake("prints")]
     rows = [run.measure(item, wanted) for item in wanted]
-    assert [row["status"] for row in rows] == ["ok"] * 3
+    assert [(row["status"], row["reason"]) for row in rows] == [("ok", "")] * 3
     for row in rows[1:]:
         assert row["paired"]["library/eager"] == rows[0]["seconds"]
         assert row["paired"]["ceiling/copy"] == rows[0]["paired"]["ceiling/copy"]
@@ -262,3 +271,16 @@ def test_one_that_dies_when_timed_costs_the_others_nothing(run: Suite) -> None:
     assert "SIGKILL" in died["reason"]
     assert right["status"] == "ok"
     assert right["seconds"]
+
+
+def test_doing_the_work_of_one_buffer_set_alone_is_wrong(run: Suite) -> None:
+    row = run.measure(fake("works_at_two_places"))
+    assert (row["status"], row["seconds"]) == ("wrong", [])
+    assert "after timing" in row["reason"]
+
+
+def test_a_dtype_that_a_variant_hands_on_is_skipped(run: Suite) -> None:
+    row = Implementation("softmax", "cuda", "half", "fakes", "right", (), "naive", dtypes=("half",))
+    measured = run.measure(Item(OPS["softmax"], CASE, row, "cold", "device"))
+    assert measured["status"] == "skipped"
+    assert measured["reason"] == "hands float32 to another variant, which has a row of its own"
