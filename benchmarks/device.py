@@ -74,7 +74,8 @@ def _unmet(need: str, device_type: str) -> str:
     if need == "cupy":
         return _unimportable("cupy", "pip install cupy-cuda13x")
     if need == "extension":
-        return _unimportable("cuda_impl._C", "python setup.py build_ext --inplace")
+        remedy = "python setup.py build_ext --inplace"
+        return _unimportable("cuda_impl._C", remedy) or _outdated("cuda_impl._C", remedy)
     if need == "cxx":
         compiler = os.environ.get("CXX", "g++")
         if device_type == "cuda" or shutil.which(compiler):
@@ -90,6 +91,20 @@ def _unimportable(module: str, remedy: str) -> str:
     except ModuleNotFoundError:
         spec = None
     return "" if spec is not None else f"{module} is not there: {remedy}"
+
+
+def _outdated(module: str, remedy: str) -> str:
+    """Whether a source has changed since the module was built: it would be timed as today's."""
+    spec = importlib.util.find_spec(module)
+    if spec is None or spec.origin is None:
+        return ""
+    built = os.path.getmtime(spec.origin)
+    sources = [path for path in (ROOT / "csrc").rglob("*") if path.is_file()]
+    newer = [path for path in sources if path.stat().st_mtime > built]
+    if not newer:
+        return ""
+    name = min(newer).relative_to(ROOT)
+    return f"{module} is older than {name}: {remedy}"
 
 
 def datasheet() -> dict[str, Any]:

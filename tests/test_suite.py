@@ -284,3 +284,21 @@ def test_a_dtype_that_a_variant_hands_on_is_skipped(run: Suite) -> None:
     measured = run.measure(Item(OPS["softmax"], CASE, row, "cold", "device"))
     assert measured["status"] == "skipped"
     assert measured["reason"] == "hands float32 to another variant, which has a row of its own"
+
+
+def test_an_extension_older_than_its_sources_is_not_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = tmp_path / "built_from_csrc.py"
+    library.write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    source = tmp_path / "csrc" / "kernels" / "softmax.cuh"
+    source.parent.mkdir(parents=True)
+    source.write_text("")
+    monkeypatch.setattr(device, "ROOT", tmp_path)
+    os.utime(source, (1, 1))
+    assert device._outdated("built_from_csrc", "build it") == ""
+    os.utime(library, (0, 0))
+    assert device._outdated("built_from_csrc", "build it") == (
+        "built_from_csrc is older than csrc/kernels/softmax.cuh: build it"
+    )

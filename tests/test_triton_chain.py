@@ -184,3 +184,11 @@ def test_out_of_any_layout_is_filled_and_returned(
         out = out.to(dtype).fill_(NAN)
         assert function(*inputs, out=out) is out
         assert torch.equal(out, expected)
+
+
+def test_more_columns_than_32_bits_count_are_not_divided() -> None:
+    from triton_impl.launch import vector
+
+    assert [vector(n) for n in (1000, 1024, 7, 2**30)] == [8, 16, 1, 16]
+    # Triton takes 2^27 units of 16 as 32 bits, and their product would wrap.
+    assert vector(2**31) == vector(2**31 - 64) == 1
