@@ -2,8 +2,7 @@
 // functions.
 #pragma once
 
-#include "pointwise.cuh"
-#include "special_functions.cuh"
+#include "pointwise_naive.cuh"
 
 struct ChainSfuSteps {
   __device__ static float apply(float x, float residual, float bias) {

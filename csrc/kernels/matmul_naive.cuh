@@ -1,7 +1,7 @@
 // matmul, first draft: one thread an entry of the output, read straight from global memory.
 #pragma once
 
-#include "packs.cuh"
+#include "scalars.cuh"
 
 // a: [m, k], element (i, j) at i * a_row + j; b: [k, n], element (i, j) at i * b_row + j * b_col
 template <typename T>

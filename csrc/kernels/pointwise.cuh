@@ -5,20 +5,6 @@
 
 #include "packs.cuh"
 
-// One thread an element, one access an element.
-template <typename Steps, typename T>
-__device__ __forceinline__ void pointwise_naive(const T* __restrict__ x,         // [count]
-                                                const T* __restrict__ residual,  // [count]
-                                                const T* __restrict__ bias,      // [cols]
-                                                T* __restrict__ out,             // [count]
-                                                int64 count, int64 cols) {
-  const int64 i = block_number() * blockDim.x + threadIdx.x;
-  if (i >= count) return;
-  const float result =
-      Steps::apply(to_float(x[i]), to_float(residual[i]), to_float(bias[i % cols]));
-  out[i] = from_float<T>(result);
-}
-
 // value / cols and value % cols without a division. reciprocal = floor((2^64 - 1) / cols) makes the
 // quotient the true one or one less for every value below 2^63, which the last lines mend.
 struct Division {

@@ -1,7 +1,7 @@
 // softmax, first draft: one thread a row, which it reads three times.
 #pragma once
 
-#include "packs.cuh"
+#include "scalars.cuh"
 
 template <typename T>
 __global__ void softmax_naive_kernel(const T* __restrict__ x,  // [rows, cols]

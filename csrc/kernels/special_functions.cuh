@@ -1,7 +1,7 @@
-// tanh, sigmoid and exp2: the exact ones, and what the special-function unit offers.
+// tanh, sigmoid and exp2: what the special-function unit offers, and polynomials in its place.
 #pragma once
 
-#include "packs.cuh"
+#include "scalars.cuh"
 
 // Relative error below 2^-22; results under 2^-126 are 0.
 __device__ __forceinline__ float exp2_approx(float x) {
@@ -17,9 +17,6 @@ __device__ __forceinline__ float reciprocal_approx(float x) {
 }
 
 constexpr float kLog2e = 1.44269504f;
-
-// As a first draft writes it.
-__device__ __forceinline__ float sigmoid_exact(float x) { return 1.0f / (1.0f + expf(-x)); }
 
 // scale * tanh(t) + shift for |t| <= 1 from multiply-adds alone. kCoefficients: of t, t^3, t^5,
 // ..., with the least largest error. A constant scale costs nothing: the compiler multiplies it in.
