@@ -24,7 +24,9 @@ NARROW = "softmax and library and eager and 131072-float32"
 
 def run(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
-    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    # Nor what `pytest -n` tells its workers: pytest-benchmark would stand aside here too.
+    foreign = ("TRITON_INTERPRET", "PYTEST_XDIST")
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(foreign)}
     return subprocess.run(
         command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300, check=False
     )
