@@ -148,23 +148,23 @@ def matmul_pointer_kernel(
     rows = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     cols = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     ks = tl.arange(0, BLOCK_K).to(tl.int64)
-    a_ptrs = a_ptr + rows * stride_a_m
-    b_ptrs = b_ptr + cols * stride_b_n
+    a_ptrs = a_ptr + rows * stride_a_m + ks[None, :] * stride_a_k
+    b_ptrs = b_ptr + ks[:, None] * stride_b_k + cols * stride_b_n
+    # Times a stride this too passes 2^31.
+    depth = tl.full((), BLOCK_K, tl.int64)
     total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for step in range(tl.cdiv(size_k, BLOCK_K)):
         left = size_k - step * BLOCK_K
         # Past K both are 0: 0 on one side alone would let a neighbour's NaN through.
-        # From K's start each time: a step of BLOCK_K strides would be counted in 32 bits.
-        k = ks + step * BLOCK_K
-        a_mask = (rows < size_m) & (ks[None, :] < left)
-        b_mask = (ks[:, None] < left) & (cols < size_n)
-        a = tl.load(a_ptrs + k[None, :] * stride_a_k, mask=a_mask, other=0.0)
-        b = tl.load(b_ptrs + k[:, None] * stride_b_k, mask=b_mask, other=0.0)
+        a = tl.load(a_ptrs, mask=(rows < size_m) & (ks[None, :] < left), other=0.0)
+        b = tl.load(b_ptrs, mask=(ks[:, None] < left) & (cols < size_n), other=0.0)
         if WIDEN:
             a = a.to(tl.float32)
             b = b.to(tl.float32)
         # "ieee" is about float32 alone: no TF32.
         total = tl.dot(a, b, total, input_precision="ieee")
+        a_ptrs += depth * stride_a_k
+        b_ptrs += depth * stride_b_k
     mask = (rows < size_m) & (cols < size_n)
     tl.store(y_ptr + rows * size_n + cols, total.to(y_ptr.dtype.element_ty), mask=mask)
 
