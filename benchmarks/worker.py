@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import sys
 import traceback
 from pathlib import Path
@@ -32,6 +33,9 @@ __all__ = ["main"]
 def main() -> None:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
     os.dup2(2, 1)
+    # A crash is told by its signal. Writing the core of a process that maps a GPU took longer than
+    # the answer is waited for.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     worker = _Worker()
     for line in sys.stdin:
         answers.write(json.dumps(worker.answer(json.loads(line)), allow_nan=False) + "\n")

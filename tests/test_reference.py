@@ -59,7 +59,8 @@ def test_eager_is_exactly_forty_kernels(name: str) -> None:
     CHAINS[name].eager(*inputs, out=out)
     on_gpu = device.type == "cuda"
     activities = [ProfilerActivity.CUDA if on_gpu else ProfilerActivity.CPU]
-    with profile(activities=activities) as profiler:
+    # acc_events: torch 2.11 warns without it.
+    with profile(activities=activities, acc_events=True) as profiler:
         CHAINS[name].eager(*inputs, out=out)
         if on_gpu:
             torch.cuda.synchronize()
