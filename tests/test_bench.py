@@ -1,4 +1,4 @@
-"""Times that can't be: faster than a case's bytes and flops allow on what was measured."""
+"""Times that can't be, faster than what was measured allows; and which arms share their rounds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import torch
 
 from benchmarks.bench import COPY, Bench
 from benchmarks.buffers import Machine
-from benchmarks.timing import Settings
+from benchmarks.implementations import find
+from benchmarks.timing import Arm, Settings
 from reference.ops import OPS
 from reference.spec import Case
 
@@ -57,3 +58,41 @@ def test_on_a_cpu_the_copy_of_the_same_rounds_decides() -> None:
     assert verdict("cpu", "softmax", SOFTMAX, 1e-3, copy=6e-3).startswith("impossible: ")
     # Without one there is nothing that a neighbour's work could not have changed.
     assert verdict("cpu", "matmul", PRODUCT, 1e-9) == ""
+
+
+class _Arm:
+    """Takes `seconds` a call, in samples of 10 ms or of one call where that is longer."""
+
+    def __init__(self, seconds: float) -> None:
+        self.outputs: list[object] = []
+        self.length = max(seconds, 0.01)
+        self._seconds = seconds
+
+    def sample(self) -> float:
+        return self._seconds
+
+    def run(self) -> None:
+        raise AssertionError("sampling asks for samples alone")
+
+
+@pytest.mark.parametrize("power_bound", [False, True])
+def test_an_arm_that_leaves_the_card_cool_is_sampled_apart(power_bound: bool) -> None:
+    seconds = {
+        "library/eager": 1e-4,
+        "cuda/wgmma": 1.1e-4,
+        "cuda/tiled": 1e-3,  # ten times as long, and the card rests
+        "cuda/naive": 1.0,  # one sample of it would keep all others waiting
+    }
+    arms: dict[str, Arm] = {name: _Arm(time) for name, time in seconds.items()}
+    rows = [find("matmul", name) for name in seconds]
+    settings = Settings(least_seconds=0, limit_seconds=1e-6, least_rounds=10)
+    bench = Bench(Machine(torch.device("cpu"), 2**20, CEILINGS), settings)
+    found = bench._sample(rows, arms, power_bound=power_bound)
+    rounds = {name: len(fields["seconds"]) // 2 for name, fields in found.items()}
+    tiled = 3 if power_bound else 10
+    assert rounds == {"library/eager": 10, "cuda/wgmma": 10, "cuda/tiled": tiled, "cuda/naive": 3}
+    # Each beside the library call of its own rounds.
+    for name, fields in found.items():
+        assert fields["seconds"] == [seconds[name]] * 2 * rounds[name]
+        if name != "library/eager":
+            assert fields["paired"] == {"library/eager": [1e-4] * 2 * rounds[name]}
