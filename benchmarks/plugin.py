@@ -5,10 +5,12 @@ Loaded by the root conftest. Without --benchmark it changes nothing, and pytest 
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import statistics
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -88,7 +90,7 @@ class BenchmarkRun:
                 self._suite = Suite(
                     self.path,
                     resume=self._config.option.resume,
-                    command=shlex.join(["pytest", *self._config.invocation_params.args]),
+                    command=_command(self._config.invocation_params.args),
                     settings=Settings(),
                 )
             except (record.RecordError, OSError) as error:
@@ -170,6 +172,15 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 # ---------------------------------------------------------------------------- what is shown
+
+
+def _command(arguments: Sequence[str | os.PathLike[str]]) -> str:
+    """What the user ran. Where it wrote is no reader's business: an absolute path is PATH."""
+    shown = ["pytest"]
+    for argument in map(str, arguments):
+        name, equals, value = argument.rpartition("=")
+        shown.append(f"{name}{equals}PATH" if os.path.isabs(value) else argument)
+    return shlex.join(shown)
 
 
 def _say(config: pytest.Config, text: str) -> None:

@@ -44,7 +44,11 @@ def narrow(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 def test_it_writes_records_and_a_report(narrow: tuple[Path, str]) -> None:
     folder, output = narrow
-    rows = record.read(folder / "records.jsonl").rows
+    written = record.read(folder / "records.jsonl")
+    # A path of the machine's is no reader's business.
+    shown = f"-k '{NARROW}' --results=PATH --benchmark-json=PATH"
+    assert written.environment["command"].endswith(shown)
+    rows = written.rows
     assert {(row["op"], row["tier"], row["variant"]) for row in rows} == {
         ("softmax", "library", "eager")
     }
