@@ -31,17 +31,19 @@ COPY = "ceiling/copy"
 # The second arm of eager, which makes its own pair: the A/A test.
 EAGER_AGAIN = f"{EAGER} (pair)"
 
-# An arm whose one sample takes longer would keep all others waiting: it is timed apart.
-SLOW_SECONDS = 0.03
+# An arm this many times slower than the fastest library call is sampled apart: the others would
+# wait for it, and it leaves a card at its power limit cool, so that whichever arm comes next runs
+# at higher clocks. With two such arms in the rounds, samples of one cuBLAS call at 4096^3 were
+# either 172 or 200 us on an H200, and its ratio to itself 0.95.
+SLOW_FACTOR = 3
 
-# So is an arm that takes this many times as long as the fastest library call where work is bound by
-# the power limit: it leaves the card cool, and whichever arm comes next runs at higher clocks. With
-# two such arms in the rounds, samples of one cuBLAS call at 4096^3 were either 172 or 200 us, and
-# its ratio to itself 0.95.
-COOL_FACTOR = 3
+# What slow arms are asked for: by how much they lose is plain after a few samples.
+FEWEST_ROUNDS = 3
+SLOW_TIME = 1 / 3
 
-# There samples scatter by some per cent even so: such an op gets this many times the time.
-POWER_BOUND_TIME = 2
+# A call that takes longer needs no rotation to be cold: all that the cache may hold for it, 60 MB
+# on an H200, is 14 us of reading.
+LONG_SECONDS = 0.01
 
 # A time below this part of what bytes and flops allow on the measured ceilings is a mistake. Not
 # 1: ceilings are measured too, and a kernel may beat cuBLAS or the copy by a few per cent.
@@ -70,7 +72,7 @@ class Bench:
         buffers = self._for_case(op, case, regime)
         call = buffers.calls(row)[0]
         first_call_seconds = self._call_seconds(call)
-        too_slow = self._outlasts_patience(row, call, buffers.count, first_call_seconds)
+        too_slow = self._outlasts_patience(row, call, first_call_seconds)
         if too_slow and not self._interpreted:
             return {"status": "skipped", "reason": too_slow}
         verdict = verify_call(
@@ -111,7 +113,7 @@ class Bench:
         buffers = self._for_case(op, case, regime)
         with torch.no_grad():
             arms = self._arms(op, case, rows, beside, buffers)
-            sampled = self._sample(rows, arms, power_bound=self._power_bound(op, case))
+            sampled = self._sample(rows, arms)
         # The same new values for all that are checked again.
         truth = buffers.redraw()
         return {
@@ -134,48 +136,43 @@ class Bench:
             arms[COPY] = buffers.copy_arm(length)
         library_first = sorted((*rows, *beside), key=lambda row: row.tier != "library")
         for row in library_first:
-            arms[row.name] = buffers.arm(row, length)
+            # After its check a call has run once, and compiles no more.
+            rotate = (
+                row.tier == "library" or self._call_seconds(buffers.calls(row)[0]) < LONG_SECONDS
+            )
+            arms[row.name] = buffers.arm(row, length, rotate=rotate)
             if row.name == EAGER and row in rows:
                 arms[EAGER_AGAIN] = buffers.arm(row, length)
         return arms
 
-    def _sample(
-        self, rows: Sequence[Implementation], arms: dict[str, Arm], *, power_bound: bool
-    ) -> dict[str, Fields]:
+    def _sample(self, rows: Sequence[Implementation], arms: dict[str, Arm]) -> dict[str, Fields]:
         """By row: its seconds, those of its pairs, why sampling stopped, the card's state."""
-        settings = self._settings
-        apart = {name for name, arm in arms.items() if arm.length > SLOW_SECONDS}
-        if power_bound:
-            more = POWER_BOUND_TIME * settings.limit_seconds
-            settings = dataclasses.replace(settings, limit_seconds=more)
-            glance = {name: arm.sample() for name, arm in arms.items() if name not in apart}
-            fastest = min(
-                (seconds for name, seconds in glance.items() if name.startswith("library/")),
-                default=math.inf,
-            )
-            apart |= {name for name, seconds in glance.items() if seconds > COOL_FACTOR * fastest}
+        glance = {name: arm.sample() for name, arm in arms.items()}
+        bar = min(seconds for name, seconds in glance.items() if name.startswith("library/"))
         # The library's calls are what all others are held against.
-        apart = {name for name in apart if not name.startswith(("library/", "ceiling/"))}
-        together = {name: arm for name, arm in arms.items() if name not in apart}
-        # Twenty samples at the very least; of arms apart six.
-        found = self._measure(together, settings, settings.least_rounds)
+        slow = {
+            row.name
+            for row in rows
+            if row.tier != "library" and glance[row.name] > SLOW_FACTOR * bar
+        }
+        together = {name: arm for name, arm in arms.items() if name not in slow}
+        found = self._measure(together, self._settings, self._settings.least_rounds)
         best = min(
             (name for name in together if name.startswith("library/") and name != EAGER_AGAIN),
             key=lambda name: statistics.median(found[0].seconds[name]),
         )
+        limit = SLOW_TIME * self._settings.limit_seconds
+        settings = dataclasses.replace(self._settings, limit_seconds=limit, fair=math.inf)
         sampled: dict[str, Fields] = {}
         for row in rows:
             partner = EAGER if row.tier == "library" else best
-            if row.name in apart:
-                few = {name: arms[name] for name in (COPY, best, row.name) if name in arms}
-                alone = self._measure(few, self._settings, 3)
-                sampled[row.name] = _fields_of(row, partner, *alone)
+            if row.name in slow:
+                apart = {name: arms[name] for name in (COPY, best, row.name) if name in arms}
+                own = self._measure(apart, settings, FEWEST_ROUNDS)
+                sampled[row.name] = _fields_of(row, partner, *own)
             else:
                 sampled[row.name] = _fields_of(row, partner, *found)
         return sampled
-
-    def _power_bound(self, op: Op, case: Case) -> bool:
-        return self._machine.device.type == "cuda" and op.flops(case) > 0
 
     def _measure(
         self, arms: dict[str, Arm], settings: Settings, fewest_rounds: int
@@ -230,18 +227,15 @@ class Bench:
         return self._buffers
 
     def _outlasts_patience(
-        self, row: Implementation, call: Callable[[], Any], count: int, first_call_seconds: float
+        self, row: Implementation, call: Callable[[], Any], first_call_seconds: float
     ) -> str:
         """Why the row is skipped, or "". The first call is no measure: it may have compiled."""
-        if first_call_seconds * count <= row.patience:
+        if first_call_seconds <= row.patience:
             return ""
-        seconds = self._call_seconds(call) * count
+        seconds = self._call_seconds(call)
         if seconds <= row.patience:
             return ""
-        return (
-            f"a pass over the case's {count} buffer sets takes {seconds:.2g} s, and the "
-            f"variant is measured up to {row.patience:g} s"
-        )
+        return f"a call takes {seconds:.2g} s, and the variant is measured up to {row.patience:g} s"
 
     def _call_seconds(self, call: Callable[[], Any]) -> float:
         """One call, from before it is issued to after it is done. The first one compiles, loads

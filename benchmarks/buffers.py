@@ -65,8 +65,10 @@ class Buffers:
             for inputs, out in zip(self._inputs, self._outputs, strict=True)
         ]
 
-    def arm(self, row: Implementation, sample_seconds: float) -> Arm:
-        return make_arm(self.calls(row), self._machine.device, row.issue, sample_seconds)
+    def arm(self, row: Implementation, sample_seconds: float, *, rotate: bool = True) -> Arm:
+        """rotate: over all sets, else on the last alone"""
+        calls = self.calls(row) if rotate else self.calls(row)[-1:]
+        return make_arm(calls, self._machine.device, row.issue, sample_seconds)
 
     def copy_arm(self, sample_seconds: float) -> Arm:
         """The copy that moves as many bytes as the op must, over sets as the op's."""

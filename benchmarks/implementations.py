@@ -54,7 +54,7 @@ class Implementation:
     needs: some of ``NEEDS``
     rounds_once: computes wider than its 16-bit dtype and rounds the result alone
     dtypes: those it computes itself, where it hands others to a variant with a row of its own
-    patience: seconds that one pass over a case's buffer sets may take; slower cases are skipped
+    patience: seconds that a call may take; slower cases are skipped
     issue: how its calls are sent to the device when it is timed: "graph" (replayed from a CUDA
         graph, launch cost outside) or "stream" (one by one, as its user would)
     """
@@ -148,7 +148,7 @@ def _cuda(
     """
     kernel_source = f"csrc/kernels/{op}_{variant}.cuh"
     # Some cases would take a first draft minutes.
-    patience = 1.0 if effort == "naive" else math.inf
+    patience = 0.5 if effort == "naive" else math.inf
     plan = ",".join((f"{variant}_plan", *symbols))
     return (
         Implementation(

@@ -42,6 +42,7 @@ class Settings:
     least_seconds: of sampling, all arms together
     limit_seconds: of sampling, for each arm; reaching it is noted in the record
     target: half-width of the 95 % interval of each median ratio, relative to it
+    fair: half-width that is good enough at the time limit; three times the time beyond it
     """
 
     sample_seconds: float = 10e-3
@@ -49,6 +50,7 @@ class Settings:
     least_seconds: float = 0.3
     limit_seconds: float = 0.3
     target: float = 2e-3
+    fair: float = 5e-3
 
     def __post_init__(self) -> None:
         for name in ("sample_seconds", "least_rounds", "limit_seconds", "target"):
@@ -226,9 +228,11 @@ def measure(
         rounds += 1
         spent = time.monotonic() - started
         enough = rounds >= settings.least_rounds and spent >= settings.least_seconds
-        if enough and _noise(seconds, names) <= settings.target:
+        noise = _noise(seconds, names)
+        if enough and noise <= settings.target:
             return Samples(seconds, "noise")
-        if spent >= settings.limit_seconds * len(names) and rounds >= fewest_rounds:
+        limit = settings.limit_seconds * len(names) * (1 if noise <= settings.fair else 3)
+        if spent >= limit and rounds >= fewest_rounds:
             return Samples(seconds, "time limit")
 
 

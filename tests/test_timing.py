@@ -77,6 +77,17 @@ def test_noise_goes_on_until_the_limit_and_says_so() -> None:
     assert len(samples.seconds["A"]) > 8
 
 
+def test_what_is_not_even_fair_gets_three_times_the_time() -> None:
+    def rounds(fair: float) -> int:
+        arms = {"A": Scripted("A", [1.0, 1.0, 2.0, 2.0], []), "B": Scripted("B", [1.0], [])}
+        settings = Settings(least_rounds=4, least_seconds=0.0, limit_seconds=0.05, fair=fair)
+        started = time.monotonic()
+        measure(arms, settings, Clocks())
+        return round((time.monotonic() - started) / 0.1)
+
+    assert rounds(fair=1.0) < rounds(fair=0.01) >= 3
+
+
 def test_drift_that_both_arms_share_is_not_noise() -> None:
     drifting = [1.0 + n / 100 for n in range(1000) for _ in range(2)]
     arms = {name: Scripted(name, drifting, []) for name in "AB"}

@@ -53,9 +53,9 @@ def method(environment: dict[str, Any]) -> Section:
         "that are three times the L2 cache together and are replayed from a CUDA graph, except "
         "eager chains, which are sent one by one as their users do. Samples of all arms of a case "
         "are taken in turn, there and back (A B C C B A), each round in another order, until the "
-        "interval of each ratio is narrow or a time limit is met. Arms so slow that the others "
-        "would wait, or that a card at its power limit would rest, have rounds of their own with "
-        "the copy and the fastest library call.",
+        "interval of each ratio is narrow or a time limit is met. Arms that are so slow that the "
+        "others would wait, or that a card at its power limit would rest, have rounds of their own "
+        "with the copy and the fastest library call.",
         "Ratios are medians of ratios within a round, with 95 % bootstrap intervals. Percentages "
         "are of ceilings that were measured in the same run: for products the fastest of large "
         "products or, where bytes bind, reading memory; for all others a copy of as many bytes, "
