@@ -90,8 +90,8 @@ class DecodePlan(NamedTuple):
 
 
 # Up to this many rows of a, decode takes the gemv kernel: it starts without a ring, ends with fewer
-# sums to add up, and needs a third of the issue slots. For two rows that is a half, where the tensor
-# cores' kernel needs a quarter for up to eight. Reckoned from the machine code, not measured.
+# sums to add up, and needs a third of the issue slots. For two rows that is a half, where the
+# tensor cores' kernel needs a quarter up to eight. Reckoned from the machine code, not measured.
 DECODE_GEMV_ROWS = 1
 
 # (up to this many rows of a, from this many rows of the weight a multiprocessor on, tile), the
