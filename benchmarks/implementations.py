@@ -54,6 +54,7 @@ class Implementation:
     needs: some of ``NEEDS``
     rounds_once: computes wider than its 16-bit dtype and rounds the result alone
     dtypes: those it computes itself, where it hands others to a variant with a row of its own
+    most: the largest sizes that it computes itself, by axis, where it hands on likewise
     patience: seconds that a call may take; slower cases are skipped
     issue: how its calls are sent to the device when it is timed: "graph" (replayed from a CUDA
         graph, launch cost outside) or "stream" (one by one, as its user would)
@@ -72,6 +73,7 @@ class Implementation:
     own_output: bool = False
     rounds_once: bool = True
     dtypes: tuple[str, ...] = ()
+    most: tuple[tuple[str, int], ...] = ()
     patience: float = math.inf
 
     def __post_init__(self) -> None:
@@ -140,12 +142,16 @@ def _cuda(
     more_cuda: tuple[str, ...] = (),
     more_cupy: tuple[str, ...] = (),
     dtypes: tuple[str, ...] = (),
+    most: tuple[tuple[str, int], ...] = (),
+    file: str = "",
 ) -> tuple[Implementation, Implementation]:
     """The two ways to one kernel source: the extension and CuPy.
 
-    symbols: of cuda_impl/`op`.py, and `more` sources, that both count; more_cuda, more_cupy: that
-        one of them does
+    file: of cuda_impl/, where that is not `op`.py
+    symbols: of that file, and `more` sources, that both count; more_cuda, more_cupy: that one of
+        them does
     """
+    file = file or op
     kernel_source = f"csrc/kernels/{op}_{variant}.cuh"
     # Some cases would take a first draft minutes.
     patience = 0.5 if effort == "naive" else math.inf
@@ -155,12 +161,12 @@ def _cuda(
             op=op,
             tier="cuda",
             variant=variant,
-            module=f"cuda_impl.{op}",
+            module=f"cuda_impl.{file}",
             function=f"{variant}_extension",
             sources=(
                 kernel_source,
                 f"csrc/{op}_{variant}.cu",
-                f"cuda_impl/{op}.py:{variant}_extension,{plan}",
+                f"cuda_impl/{file}.py:{variant}_extension,{plan}",
                 *more,
                 *more_cuda,
             ),
@@ -168,17 +174,18 @@ def _cuda(
             kernels=kernels,
             needs=("gpu", "extension", *needs),
             dtypes=dtypes,
+            most=most,
             patience=patience,
         ),
         Implementation(
             op=op,
             tier="cupy",
             variant=variant,
-            module=f"cuda_impl.{op}",
+            module=f"cuda_impl.{file}",
             function=f"{variant}_rawmodule",
             sources=(
                 kernel_source,
-                f"cuda_impl/{op}.py:{variant}_rawmodule,{plan}",
+                f"cuda_impl/{file}.py:{variant}_rawmodule,{plan}",
                 *more,
                 *more_cupy,
             ),
@@ -186,6 +193,7 @@ def _cuda(
             kernels=kernels,
             needs=("gpu", "cupy", *needs),
             dtypes=dtypes,
+            most=most,
             patience=patience,
         ),
     )
@@ -243,6 +251,10 @@ def _chain(
         ),
     )
 
+
+# What both kernels of few rows count beside their own.
+_DECODE = ("_plan", "_even_tiles", "_laid_out", "_is_hopper", "_processors")
+_BY_ROWS = "cuda_impl/matrices.py:Operands,operands,by_rows,is_weight,is_addressable,addressable"
 
 # Measured in this order: the library first, since it is every ratio's denominator, and first drafts
 # last, since minutes of them leave the card hot and its clocks low.
@@ -303,7 +315,7 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         "good",
         ("matmul_tiled_kernel",),
         symbols=("_processors",),
-        more=("cuda_impl/matrices.py:Operands,operands,by_rows,stored",),
+        more=("cuda_impl/matrices.py:Operands,operands,by_rows,stored,is_weight",),
         more_cupy=("cuda_impl/matmul.py:_pointers",),
     ),
     *_cuda(
@@ -319,6 +331,36 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         more=("cuda_impl/matrices.py",),
         more_cupy=("cuda_impl/matmul.py:_map_of,_pointers", "cuda_impl/tensor_map.py"),
         dtypes=("float16", "bfloat16"),
+    ),
+    *_cuda(
+        "matmul",
+        "decode",
+        "good",
+        ("matmul_decode_kernel", "matmul_gemv_kernel"),
+        "sm_90",
+        symbols=(
+            *("Tile", "DecodePlan", "DECODE_GEMV_ROWS", "DECODE_TILES", "_check_hopper"),
+            *("GemvPlan", "gemv_plan", "GEMV_ROWS", "GEMV_WARPS", *_DECODE),
+        ),
+        more=("csrc/kernels/matmul_gemv.cuh", _BY_ROWS),
+        more_cuda=("csrc/matmul_gemv.cu", "cuda_impl/decode.py:_launch_extension"),
+        more_cupy=("cuda_impl/decode.py:_launch_rawmodule",),
+        dtypes=("float16", "bfloat16"),
+        most=(("m", 64),),
+        file="decode",
+    ),
+    *_cuda(
+        "matmul",
+        "gemv",
+        "good",
+        ("matmul_gemv_kernel",),
+        symbols=("GemvPlan", "GEMV_ROWS", "GEMV_WARPS", *_DECODE),
+        more=(_BY_ROWS,),
+        more_cuda=("cuda_impl/decode.py:_launch_extension",),
+        more_cupy=("cuda_impl/decode.py:_launch_rawmodule",),
+        dtypes=("float16", "bfloat16"),
+        most=(("m", 4),),
+        file="decode",
     ),
     *_cuda(
         "matmul",
