@@ -104,6 +104,15 @@ def test_softmax_registers(dtype: torch.dtype, capability: tuple[int, int], tmp_
     assert_nothing_spilled(usage, len(expressions), allowed)
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@BY_NAME
+def test_softmax_block(dtype: torch.dtype, capability: tuple[int, int], tmp_path: Path) -> None:
+    ctype = rawmodule.CTYPES[dtype]
+    expression = f"softmax_block_kernel<{ctype}, {softmax.block_plan()}>"
+    cubin = cubin_of("softmax_block.cuh", (expression,), capability)
+    assert_nothing_spilled(dump(cubin, tmp_path, "--dump-resource-usage"), 1)
+
+
 def assert_nothing_spilled(usage: str, kernels: int, allowed: int = 0) -> None:
     """kernels: how many there must be; allowed: bytes of stack a thread."""
     found = re.findall(r"Function (\S+):\s*REG:(\d+) STACK:(\d+) .*LOCAL:(\d+)", usage)
