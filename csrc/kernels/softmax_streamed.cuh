@@ -1,13 +1,14 @@
 // softmax, one rung above registers: a row is computed while the next ones are on their way.
 //
-// A block of `registers` has loads under way for a third of its life. Where blocks share an SM they
-// fill each other's gaps. A row of 64 KB or more leaves no room for a second block, and then the
-// gaps show: a cluster's blocks start together, wait for each other, and store together.
+// A block of `registers` loads, waits, computes, stores and is replaced: it has loads under way for
+// about a third of its life. Blocks that share an SM fill each other's gaps. A row of 64 KB or more
+// leaves no room for a second block, and then the gaps show: 4.5 us a block on an H200 where memory
+// alone would take 4.1, and 5.7 in clusters of eight that start, wait and store together.
 //
 // Here a block takes several rows in turn. Its threads have their shares of the next kDepth rows on
 // their way to shared memory, and hold the current one in registers as before. Memory so waits
-// neither for exponentials nor for the exchange nor for the launch of the next block. A row of a
-// warp or less gains too: what is under way no longer depends on how many warps happen to wait.
+// neither for exponentials nor for the exchange, and for a launch once in so many rows. Rows of a
+// warp or less gain too: what is under way no longer depends on how many warps happen to wait.
 #pragma once
 
 #include "async_copy.cuh"
