@@ -144,18 +144,27 @@ def _cuda(
     dtypes: tuple[str, ...] = (),
     most: tuple[tuple[str, int], ...] = (),
     file: str = "",
+    plans: str = "",
 ) -> tuple[Implementation, Implementation]:
     """The two ways to one kernel source: the extension and CuPy.
 
-    file: of cuda_impl/, where that is not `op`.py
-    symbols: of that file, and `more` sources, that both count; more_cuda, more_cupy: that one of
-        them does
+    file: of cuda_impl/, where that is not `op`.py; plans: the one with the plan, where that is not
+        `file`
+    symbols: that both count, of the file with the plan
+    more: sources that both count; more_cuda, more_cupy: that one of them does
     """
     file = file or op
     kernel_source = f"csrc/kernels/{op}_{variant}.cuh"
     # Some cases would take a first draft minutes.
     patience = 0.5 if effort == "naive" else math.inf
+    ways = f"cuda_impl/{file}.py"
     plan = ",".join((f"{variant}_plan", *symbols))
+
+    def functions(way: str) -> tuple[str, ...]:
+        if plans:
+            return (f"{ways}:{variant}_{way}", f"{plans}:{plan}")
+        return (f"{ways}:{variant}_{way},{plan}",)
+
     return (
         Implementation(
             op=op,
@@ -166,7 +175,7 @@ def _cuda(
             sources=(
                 kernel_source,
                 f"csrc/{op}_{variant}.cu",
-                f"cuda_impl/{file}.py:{variant}_extension,{plan}",
+                *functions("extension"),
                 *more,
                 *more_cuda,
             ),
@@ -185,7 +194,7 @@ def _cuda(
             function=f"{variant}_rawmodule",
             sources=(
                 kernel_source,
-                f"cuda_impl/{file}.py:{variant}_rawmodule,{plan}",
+                *functions("rawmodule"),
                 *more,
                 *more_cupy,
             ),
@@ -255,6 +264,32 @@ def _chain(
 # What both kernels of few rows count beside their own.
 _DECODE = ("_plan", "_even_tiles", "_laid_out", "_is_hopper", "_processors")
 _BY_ROWS = "cuda_impl/matrices.py:Operands,operands,by_rows,is_weight,is_addressable,addressable"
+# What both plans of whole rows need.
+_REGISTERS = ("HELD", "SHARED_BY", "SHARED_BY_ONE_BLOCK", "RowPlan", "online_plan", "_slots")
+
+
+def _softmax(
+    variant: str,
+    effort: str,
+    kernels: tuple[str, ...],
+    *symbols: str,
+    more: tuple[str, ...] = (),
+    more_cuda: tuple[str, ...] = (),
+    more_cupy: tuple[str, ...] = (),
+) -> tuple[Implementation, Implementation]:
+    shared = "_rows,_whole,_has_clusters" if symbols else "_rows"
+    return _cuda(
+        "softmax",
+        variant,
+        effort,
+        kernels,
+        symbols=symbols,
+        more=more,
+        more_cuda=(*more_cuda, f"cuda_impl/softmax.py:{shared}") if symbols else more_cuda,
+        more_cupy=(*more_cupy, f"cuda_impl/softmax.py:{shared},_launch"),
+        plans="cuda_impl/softmax_plan.py",
+    )
+
 
 # Measured in this order: the library first, since it is every ratio's denominator, and first drafts
 # last, since minutes of them leave the card hot and its clocks low.
@@ -271,15 +306,36 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         *("ROW_PLANS", "ROWS_LIMIT", "THREAD_BYTES", "THREAD_LOADS", "ONLINE_PLANS", "LOG2_E"),
         *("_exp", "_finite_or_zero", "online_tile", "_launch"),
     ),
-    *_cuda(
-        "softmax",
+    *_softmax(
         "registers",
         "good",
         ("softmax_registers_kernel", "softmax_cluster_kernel", "softmax_online_kernel"),
-        symbols=("HELD", "SHARED_BY", "SHARED_BY_ONE_BLOCK", "RowPlan", "_plan", "_has_clusters"),
+        *_REGISTERS,
+        more_cuda=("csrc/softmax_online.cu", "cuda_impl/softmax.py:_registers_plan"),
+        more_cupy=("cuda_impl/softmax.py:_registers_plan,_launch_planned",),
     ),
+    *_softmax(
+        "streamed",
+        "good",
+        (
+            *("softmax_streamed_kernel", "softmax_streamed_cluster_kernel"),
+            *("softmax_registers_kernel", "softmax_cluster_kernel", "softmax_online_kernel"),
+        ),
+        *_REGISTERS,
+        *("registers_plan", "few_plan", "FEW_SHARED_BY", "RESIDENT", "StreamPlan"),
+        *("STREAMED_SHORT", "STREAMED_LONG", "RING", "DEPTH", "TURNS"),
+        # Rows that gain nothing go as in `registers`.
+        more=("csrc/kernels/softmax_registers.cuh",),
+        more_cuda=(
+            *("csrc/softmax_registers.cu", "csrc/softmax_online.cu"),
+            "cuda_impl/softmax.py:_streamed_plan,_properties",
+        ),
+        more_cupy=("cuda_impl/softmax.py:_streamed_plan,_properties,_launch_planned",),
+    ),
+    *_softmax("online", "good", ("softmax_online_kernel",)),
     _triton("softmax", "sketch", "sketch", "sketch", ("softmax_sketch_kernel",)),
-    *_cuda("softmax", "naive", "naive", ("softmax_naive_kernel",)),
+    *_softmax("block", "sketch", ("softmax_block_kernel",)),
+    *_softmax("naive", "naive", ("softmax_naive_kernel",)),
     # chains
     *_chain(
         *("chain", "TWO_LOG2_E", "mode", "widen", "tanh", "_reciprocal"),

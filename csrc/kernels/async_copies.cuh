@@ -9,6 +9,13 @@ __device__ __forceinline__ void copy_async(void* to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(from) : "memory");
 }
 
+// The first `bytes` of them; no more is read, and the others are written as zeros.
+__device__ __forceinline__ void copy_async_part(void* to, const void* from, int bytes) {
+  const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(to));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from), "r"(bytes)
+               : "memory");
+}
+
 // 16 bytes where `there`, else zeros, and `from` is not looked at. Both are 16-byte aligned. L2
 // fetches the 256 bytes round them, since a row's next stage lies beside this one's.
 __device__ __forceinline__ void copy_async_where(unsigned to, const void* from, bool there) {

@@ -6,9 +6,10 @@
 #define CLUSTER_SIZE(blocks)
 #else
 #define CLUSTER_SIZE(blocks) __cluster_dims__(blocks, 1, 1)
+#define HAS_CLUSTERS
 #endif
 
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#ifdef HAS_CLUSTERS
 
 __device__ __forceinline__ int cluster_rank() {
   int rank;
@@ -39,4 +40,4 @@ __device__ __forceinline__ float load_from(unsigned address, int rank) {
   return value;
 }
 
-#endif
+#endif  // HAS_CLUSTERS
