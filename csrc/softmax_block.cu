@@ -1,7 +1,7 @@
 #include "kernels/softmax_block.cuh"
 #include "launchers.h"
 
-// The instance is the one that `block_plan` in cuda_impl/softmax.py asks for.
+// The instance is the one that `block_plan` in cuda_impl/softmax_plan.py asks for.
 cudaError_t softmax_block(const void* x, void* out, int64_t rows, int64_t cols, DType dtype,
                           int threads, cudaStream_t stream) {
   return with_dtype(dtype, [&](auto tag) {

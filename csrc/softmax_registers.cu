@@ -26,8 +26,8 @@ cudaError_t launch_cluster(const void* x, void* out, int64_t rows, int64_t cols,
 
 }  // namespace
 
-// The instances below are those that `registers_plan` and `few_plan` in cuda_impl/softmax.py ask
-// for.
+// The instances below are those that `registers_plan` and `few_plan` in cuda_impl/softmax_plan.py
+// ask for.
 cudaError_t softmax_registers(const void* x, void* out, int64_t rows, int64_t cols, DType dtype,
                               int threads, int elements, int cluster, bool whole,
                               cudaStream_t stream) {

@@ -52,17 +52,16 @@ cudaError_t launch_at(const Rows& given, int depth, cudaStream_t stream) {
 
 }  // namespace
 
-// The instances above are those that `streamed_plan` in cuda_impl/softmax.py asks for.
+// The instances above are those that `streamed_plan` in cuda_impl/softmax_plan.py asks for.
 cudaError_t softmax_streamed(const void* x, void* out, int64_t rows, int64_t cols, DType dtype,
                              int threads, int elements, int depth, int cluster, bool whole,
                              int turns, cudaStream_t stream) {
   return with_dtype(dtype, [&](auto tag) {
     using T = typename decltype(tag)::Type;
     constexpr int kSize = Pack<T>::kSize;
-    // What the threads can't hold would be left out without a word. See softmax_registers.cu; a row
-    // of less than a pack could start where fetch_pack reads memory before x.
+    // What the threads can't hold would be left out without a word. See softmax_registers.cu.
     const int64_t slots = whole ? cols : (cols + 2 * (kSize - 1)) / kSize * kSize;
-    if (slots > int64_t{threads} * elements * cluster || cols < kSize) return kNoInstance;
+    if (slots > int64_t{threads} * elements * cluster) return kNoInstance;
     if (turns < 1 || turns > 65535) return kNoInstance;
     const Rows given{x, out, rows, static_cast<int>(cols), turns};
     return with_bool(whole, [&](auto kWhole) {
