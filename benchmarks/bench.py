@@ -20,7 +20,7 @@ from benchmarks.buffers import Buffers, Machine
 from benchmarks.check import Truth, verify_call
 from benchmarks.device import Clocks
 from benchmarks.implementations import EAGER, Implementation
-from benchmarks.timing import Arm, Samples, Settings, host_seconds, measure
+from benchmarks.timing import FEWEST_ROUNDS, Arm, Samples, Settings, host_seconds, measure
 from reference.spec import Case, Op, dtype_name
 
 __all__ = ["COPY", "Bench"]
@@ -37,8 +37,7 @@ EAGER_AGAIN = f"{EAGER} (pair)"
 # either 172 or 200 us on an H200, and its ratio to itself 0.95.
 SLOW_FACTOR = 3
 
-# What slow arms are asked for: by how much they lose is plain after a few samples.
-FEWEST_ROUNDS = 3
+# The part of the time limit that slow arms get: by how much they lose is plain after few samples.
 SLOW_TIME = 1 / 3
 
 # A call that takes longer needs no rotation to be cold: all that the cache may hold for it, 60 MB

@@ -22,7 +22,16 @@ import torch
 
 from benchmarks.device import Clocks
 
-__all__ = ["GRAPH_CALLS", "Arm", "Samples", "Settings", "host_seconds", "make_arm", "measure"]
+__all__ = [
+    "FEWEST_ROUNDS",
+    "GRAPH_CALLS",
+    "Arm",
+    "Samples",
+    "Settings",
+    "host_seconds",
+    "make_arm",
+    "measure",
+]
 
 Call = Callable[[], object]
 
@@ -31,6 +40,9 @@ GRAPH_SECONDS = 2e-3
 
 # Nodes in one graph: beyond it, capturing costs more than the gap between replays does.
 GRAPH_CALLS = 2000
+
+# That the time limit leaves: six samples of each arm.
+FEWEST_ROUNDS = 3
 
 
 @dataclass(frozen=True)
@@ -53,7 +65,7 @@ class Settings:
     fair: float = 5e-3
 
     def __post_init__(self) -> None:
-        for name in ("sample_seconds", "least_rounds", "limit_seconds", "target"):
+        for name in ("sample_seconds", "least_rounds", "limit_seconds", "target", "fair"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
 
@@ -200,7 +212,7 @@ def make_arm(calls: Sequence[Call], device: torch.device, issue: str, sample_sec
 
 
 def measure(
-    arms: dict[str, Arm], settings: Settings, clocks: Clocks, *, fewest_rounds: int = 3
+    arms: dict[str, Arm], settings: Settings, clocks: Clocks, *, fewest_rounds: int = FEWEST_ROUNDS
 ) -> Samples:
     """Sample the arms in palindromic rounds. Noise is that of the ratios to the first arm.
 

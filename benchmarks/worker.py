@@ -33,8 +33,8 @@ __all__ = ["main"]
 def main() -> None:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
     os.dup2(2, 1)
-    # A crash is told by its signal. Writing the core of a process that maps a GPU took longer than
-    # the answer is waited for.
+    # A crash is told by its signal. On an H200 a worker that died by SIGSEGV took more than 20 s to
+    # end; a core file of all that it had mapped is the likely reason.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     worker = _Worker()
     for line in sys.stdin:

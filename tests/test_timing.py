@@ -11,6 +11,7 @@ import time
 import pytest
 import torch
 
+from benchmarks import timing
 from benchmarks.ceilings import CPU_WORKING_SET, LEAST_SETS, copy_arm, copy_calls, set_count
 from benchmarks.codesize import ROOT
 from benchmarks.device import Clocks
@@ -77,15 +78,17 @@ def test_noise_goes_on_until_the_limit_and_says_so() -> None:
     assert len(samples.seconds["A"]) > 8
 
 
-def test_what_is_not_even_fair_gets_three_times_the_time() -> None:
-    def rounds(fair: float) -> int:
-        arms = {"A": Scripted("A", [1.0, 1.0, 2.0, 2.0], []), "B": Scripted("B", [1.0], [])}
-        settings = Settings(least_rounds=4, least_seconds=0.0, limit_seconds=0.05, fair=fair)
-        started = time.monotonic()
-        measure(arms, settings, Clocks())
-        return round((time.monotonic() - started) / 0.1)
-
-    assert rounds(fair=1.0) < rounds(fair=0.01) >= 3
+@pytest.mark.parametrize(("fair", "rounds"), [(math.inf, 10), (0.01, 30)])
+def test_what_is_not_even_fair_gets_three_times_the_time(
+    fair: float, rounds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log: list[str] = []
+    arms = {"A": Scripted("A", [1.0, 1.0, 2.0, 2.0], log), "B": Scripted("B", [1.0], log)}
+    # Every sample takes a second by this clock: a round of two arms four, of a limit of 2 x 20.
+    monkeypatch.setattr(timing.time, "monotonic", lambda: float(len(log)))
+    settings = Settings(least_rounds=4, least_seconds=0.0, limit_seconds=20.0, fair=fair)
+    samples = measure(arms, settings, Clocks())
+    assert (samples.stop, len(samples.seconds["A"]) // 2) == ("time limit", rounds)
 
 
 def test_drift_that_both_arms_share_is_not_noise() -> None:
@@ -113,9 +116,9 @@ def test_settings_that_make_no_sense_are_refused() -> None:
 
 def test_time_grows_with_the_work() -> None:
     """Twenty times the sleep, more than ten times the time."""
-    short, long = (
-        make_arm([lambda s=s: time.sleep(s)], CPU, "graph", 0.01).sample() for s in (2e-4, 4e-3)
-    )
+    arms = [make_arm([lambda s=s: time.sleep(s)], CPU, "graph", 0.01) for s in (2e-4, 4e-3)]
+    # The least of several: the machine may be busy with other work.
+    short, long = (min(arm.sample() for _ in range(5)) for arm in arms)
     assert long > 10 * short
 
 
