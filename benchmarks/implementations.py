@@ -54,6 +54,7 @@ class Implementation:
     needs: some of ``NEEDS``
     rounds_once: computes wider than its 16-bit dtype and rounds the result alone
     dtypes: those it computes itself, where it hands others to a variant with a row of its own
+    most: the largest sizes that it computes itself, by axis, where it hands on likewise
     patience: seconds that a call may take; slower cases are skipped
     issue: how its calls are sent to the device when it is timed: "graph" (replayed from a CUDA
         graph, launch cost outside) or "stream" (one by one, as its user would)
@@ -72,6 +73,7 @@ class Implementation:
     own_output: bool = False
     rounds_once: bool = True
     dtypes: tuple[str, ...] = ()
+    most: tuple[tuple[str, int], ...] = ()
     patience: float = math.inf
 
     def __post_init__(self) -> None:
@@ -140,27 +142,40 @@ def _cuda(
     more_cuda: tuple[str, ...] = (),
     more_cupy: tuple[str, ...] = (),
     dtypes: tuple[str, ...] = (),
+    most: tuple[tuple[str, int], ...] = (),
+    file: str = "",
+    plans: str = "",
 ) -> tuple[Implementation, Implementation]:
     """The two ways to one kernel source: the extension and CuPy.
 
-    symbols: of cuda_impl/`op`.py, and `more` sources, that both count; more_cuda, more_cupy: that
-        one of them does
+    file: of cuda_impl/, where that is not `op`.py; plans: the one with the plan, where that is not
+        `file`
+    symbols: that both count, of the file with the plan
+    more: sources that both count; more_cuda, more_cupy: that one of them does
     """
+    file = file or op
     kernel_source = f"csrc/kernels/{op}_{variant}.cuh"
     # Some cases would take a first draft minutes.
     patience = 0.5 if effort == "naive" else math.inf
+    ways = f"cuda_impl/{file}.py"
     plan = ",".join((f"{variant}_plan", *symbols))
+
+    def functions(way: str) -> tuple[str, ...]:
+        if plans:
+            return (f"{ways}:{variant}_{way}", f"{plans}:{plan}")
+        return (f"{ways}:{variant}_{way},{plan}",)
+
     return (
         Implementation(
             op=op,
             tier="cuda",
             variant=variant,
-            module=f"cuda_impl.{op}",
+            module=f"cuda_impl.{file}",
             function=f"{variant}_extension",
             sources=(
                 kernel_source,
                 f"csrc/{op}_{variant}.cu",
-                f"cuda_impl/{op}.py:{variant}_extension,{plan}",
+                *functions("extension"),
                 *more,
                 *more_cuda,
             ),
@@ -168,17 +183,18 @@ def _cuda(
             kernels=kernels,
             needs=("gpu", "extension", *needs),
             dtypes=dtypes,
+            most=most,
             patience=patience,
         ),
         Implementation(
             op=op,
             tier="cupy",
             variant=variant,
-            module=f"cuda_impl.{op}",
+            module=f"cuda_impl.{file}",
             function=f"{variant}_rawmodule",
             sources=(
                 kernel_source,
-                f"cuda_impl/{op}.py:{variant}_rawmodule,{plan}",
+                *functions("rawmodule"),
                 *more,
                 *more_cupy,
             ),
@@ -186,6 +202,7 @@ def _cuda(
             kernels=kernels,
             needs=("gpu", "cupy", *needs),
             dtypes=dtypes,
+            most=most,
             patience=patience,
         ),
     )
@@ -244,6 +261,36 @@ def _chain(
     )
 
 
+# What both kernels of few rows count beside their own.
+_DECODE = ("_plan", "_even_tiles", "_laid_out", "_is_hopper", "_processors")
+_BY_ROWS = "cuda_impl/matrices.py:Operands,operands,by_rows,is_weight,is_addressable,addressable"
+# What both plans of whole rows need.
+_REGISTERS = ("HELD", "SHARED_BY", "SHARED_BY_ONE_BLOCK", "RowPlan", "online_plan", "_slots")
+
+
+def _softmax(
+    variant: str,
+    effort: str,
+    kernels: tuple[str, ...],
+    *symbols: str,
+    more: tuple[str, ...] = (),
+    more_cuda: tuple[str, ...] = (),
+    more_cupy: tuple[str, ...] = (),
+) -> tuple[Implementation, Implementation]:
+    shared = "_rows,_whole,_has_clusters" if symbols else "_rows"
+    return _cuda(
+        "softmax",
+        variant,
+        effort,
+        kernels,
+        symbols=symbols,
+        more=more,
+        more_cuda=(*more_cuda, f"cuda_impl/softmax.py:{shared}") if symbols else more_cuda,
+        more_cupy=(*more_cupy, f"cuda_impl/softmax.py:{shared},_launch"),
+        plans="cuda_impl/softmax_plan.py",
+    )
+
+
 # Measured in this order: the library first, since it is every ratio's denominator, and first drafts
 # last, since minutes of them leave the card hot and its clocks low.
 IMPLEMENTATIONS: tuple[Implementation, ...] = (
@@ -259,15 +306,36 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         *("ROW_PLANS", "ROWS_LIMIT", "THREAD_BYTES", "THREAD_LOADS", "ONLINE_PLANS", "LOG2_E"),
         *("_exp", "_finite_or_zero", "online_tile", "_launch"),
     ),
-    *_cuda(
-        "softmax",
+    *_softmax(
         "registers",
         "good",
         ("softmax_registers_kernel", "softmax_cluster_kernel", "softmax_online_kernel"),
-        symbols=("HELD", "SHARED_BY", "SHARED_BY_ONE_BLOCK", "RowPlan", "_plan", "_has_clusters"),
+        *_REGISTERS,
+        more_cuda=("csrc/softmax_online.cu", "cuda_impl/softmax.py:_registers_plan"),
+        more_cupy=("cuda_impl/softmax.py:_registers_plan,_launch_planned",),
     ),
+    *_softmax(
+        "streamed",
+        "good",
+        (
+            *("softmax_streamed_kernel", "softmax_streamed_cluster_kernel"),
+            *("softmax_registers_kernel", "softmax_cluster_kernel", "softmax_online_kernel"),
+        ),
+        *_REGISTERS,
+        *("registers_plan", "few_plan", "FEW_SHARED_BY", "RESIDENT", "StreamPlan"),
+        *("STREAMED_SHORT", "STREAMED_LONG", "RING", "DEPTH", "TURNS"),
+        # Rows that gain nothing go as in `registers`.
+        more=("csrc/kernels/softmax_registers.cuh",),
+        more_cuda=(
+            *("csrc/softmax_registers.cu", "csrc/softmax_online.cu"),
+            "cuda_impl/softmax.py:_streamed_plan,_properties",
+        ),
+        more_cupy=("cuda_impl/softmax.py:_streamed_plan,_properties,_launch_planned",),
+    ),
+    *_softmax("online", "good", ("softmax_online_kernel",)),
     _triton("softmax", "sketch", "sketch", "sketch", ("softmax_sketch_kernel",)),
-    *_cuda("softmax", "naive", "naive", ("softmax_naive_kernel",)),
+    *_softmax("block", "sketch", ("softmax_block_kernel",)),
+    *_softmax("naive", "naive", ("softmax_naive_kernel",)),
     # chains
     *_chain(
         *("chain", "TWO_LOG2_E", "mode", "widen", "tanh", "_reciprocal"),
@@ -303,7 +371,7 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         "good",
         ("matmul_tiled_kernel",),
         symbols=("_processors",),
-        more=("cuda_impl/matrices.py:Operands,operands,by_rows,stored",),
+        more=("cuda_impl/matrices.py:Operands,operands,by_rows,stored,is_weight",),
         more_cupy=("cuda_impl/matmul.py:_pointers",),
     ),
     *_cuda(
@@ -319,6 +387,36 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         more=("cuda_impl/matrices.py",),
         more_cupy=("cuda_impl/matmul.py:_map_of,_pointers", "cuda_impl/tensor_map.py"),
         dtypes=("float16", "bfloat16"),
+    ),
+    *_cuda(
+        "matmul",
+        "decode",
+        "good",
+        ("matmul_decode_kernel", "matmul_gemv_kernel"),
+        "sm_90",
+        symbols=(
+            *("Tile", "DecodePlan", "DECODE_GEMV_ROWS", "DECODE_TILES", "_check_hopper"),
+            *("GemvPlan", "gemv_plan", "GEMV_ROWS", "GEMV_WARPS", *_DECODE),
+        ),
+        more=("csrc/kernels/matmul_gemv.cuh", _BY_ROWS),
+        more_cuda=("csrc/matmul_gemv.cu", "cuda_impl/decode.py:_launch_extension"),
+        more_cupy=("cuda_impl/decode.py:_launch_rawmodule",),
+        dtypes=("float16", "bfloat16"),
+        most=(("m", 64),),
+        file="decode",
+    ),
+    *_cuda(
+        "matmul",
+        "gemv",
+        "good",
+        ("matmul_gemv_kernel",),
+        symbols=("GemvPlan", "GEMV_ROWS", "GEMV_WARPS", *_DECODE),
+        more=(_BY_ROWS,),
+        more_cuda=("cuda_impl/decode.py:_launch_extension",),
+        more_cupy=("cuda_impl/decode.py:_launch_rawmodule",),
+        dtypes=("float16", "bfloat16"),
+        most=(("m", 4),),
+        file="decode",
     ),
     *_cuda(
         "matmul",

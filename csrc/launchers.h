@@ -9,6 +9,10 @@
 // x, out: [rows, cols]; rows, cols > 0; threads: of a block, here and below
 cudaError_t softmax_naive(const void* x, void* out, int64_t rows, int64_t cols, DType dtype,
                           int threads, cudaStream_t stream);
+cudaError_t softmax_block(const void* x, void* out, int64_t rows, int64_t cols, DType dtype,
+                          int threads, cudaStream_t stream);
+cudaError_t softmax_online(const void* x, void* out, int64_t rows, int64_t cols, DType dtype,
+                           int threads, cudaStream_t stream);
 
 // threads: a row's threads (in each of `cluster` blocks); elements: a thread's share of the row;
 // whole: every row of x and out starts and ends at a 16-byte boundary.
@@ -16,6 +20,11 @@ cudaError_t softmax_naive(const void* x, void* out, int64_t rows, int64_t cols, 
 cudaError_t softmax_registers(const void* x, void* out, int64_t rows, int64_t cols, DType dtype,
                               int threads, int elements, int cluster, bool whole,
                               cudaStream_t stream);
+
+// The same, and depth: rows of a thread that are under way; turns: rows that it takes one by one
+cudaError_t softmax_streamed(const void* x, void* out, int64_t rows, int64_t cols, DType dtype,
+                             int threads, int elements, int depth, int cluster, bool whole,
+                             int turns, cudaStream_t stream);
 
 // x, residual, out: [count]; bias: [cols]; count = rows * cols > 0
 cudaError_t chain_naive(const void* x, const void* residual, const void* bias, void* out,

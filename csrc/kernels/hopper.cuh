@@ -5,17 +5,11 @@
 // Shared memory is addressed by 32-bit numbers, as the instructions want it.
 #pragma once
 
+#include "clusters.cuh"
 #include "packs.cuh"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 #define HAS_WGMMA
-#endif
-
-// Older and newer architectures compile the kernels that use these, and are never given them.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
-#define CLUSTER_SIZE(blocks)
-#else
-#define CLUSTER_SIZE(blocks) __cluster_dims__(blocks, 1, 1)
 #endif
 
 // What cuTensorMapEncodeTiled writes: where a tensor lies, its shape, the box that one copy moves.
@@ -36,21 +30,7 @@ __device__ __forceinline__ unsigned shared_address(const void* pointer) {
   return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
 }
 
-// ---------------------------------------------------------------------------- clusters and warps
-
-__device__ __forceinline__ int cluster_rank() {
-  int rank;
-  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return rank;
-}
-
-// All threads of all blocks of the cluster, with what they wrote to shared memory. Warps arrive
-// whole, also one whose lanes went different ways before.
-__device__ __forceinline__ void cluster_sync() {
-  __syncwarp();
-  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
+// ---------------------------------------------------------------------------- warps
 
 // `threads` of a block; id 0 is __syncthreads' own.
 __device__ __forceinline__ void named_barrier(int id, int threads) {
