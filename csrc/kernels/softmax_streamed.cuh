@@ -167,7 +167,7 @@ __device__ __forceinline__ void softmax_streamed(const T* __restrict__ x,  // [r
     for (int k = 0; k < kPacks; ++k) {
       packs[k] = arrived_pack(&ring[begin + k * kBlock], row, k * kStep);
     }
-    Share<T, kElements> share;
+    Share<T, kElements, false> share;
     const Partial mine = share.weigh(packs);
     Partial all = combine_lanes<(kThreads < 32 ? kThreads : 32)>(mine);
     // The slots' values are in that sum, so that they can be filled again.
