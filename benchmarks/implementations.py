@@ -265,7 +265,7 @@ def _chain(
     )
 
 
-# What both kernels of few rows count beside their own.
+# What gemv and decode count beside their own.
 _DECODE = ("_plan", "_even_tiles", "_laid_out", "_is_hopper", "_processors")
 _BY_ROWS = "cuda_impl/matrices.py:Operands,operands,by_rows,is_weight,is_addressable,addressable"
 # What both plans of whole rows need.
@@ -390,7 +390,8 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
             *("_suits_wgmma", "_capability", "_processors"),
         ),
         more=("cuda_impl/matrices.py",),
-        more_cupy=("cuda_impl/matmul.py:_map_of,_pointers", "cuda_impl/tensor_map.py"),
+        more_cuda=("csrc/tensor_map.h",),
+        more_cupy=("cuda_impl/matmul.py:_pointers", "cuda_impl/tensor_map.py"),
         dtypes=("float16", "bfloat16"),
     ),
     *_cuda(
@@ -409,6 +410,23 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         dtypes=("float16", "bfloat16"),
         most=(("m", 64),),
         file="decode",
+    ),
+    *_cuda(
+        "matmul",
+        "skinny",
+        "good",
+        ("matmul_skinny_kernel",),
+        "sm_90",
+        symbols=(
+            *("SkinnyPlan", "SKINNY_PLANS", "SKINNY_STEPS"),
+            *("_plan", "_is_hopper", "_processors"),
+        ),
+        more=(_BY_ROWS,),
+        more_cuda=("csrc/tensor_map.h",),
+        more_cupy=("cuda_impl/skinny.py:_launch_rawmodule", "cuda_impl/tensor_map.py"),
+        dtypes=("float16", "bfloat16"),
+        most=(("m", 64),),
+        file="skinny",
     ),
     *_cuda(
         "matmul",

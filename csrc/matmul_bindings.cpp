@@ -44,6 +44,12 @@ void check_rows_aligned(const char* name, const at::Tensor& x, int64_t stride) {
                     " don't start at multiples of 16 bytes");
 }
 
+// The tensor memory accelerator takes coordinates of 32 bits.
+void check_counted(const at::Tensor& out, int64_t k) {
+  TORCH_CHECK_VALUE(std::max({out.size(0), out.size(1), k}) < int64_t{1} << 30,
+                    "the plan counts in 32 bits, but a size is 2^30 or more");
+}
+
 // Exactly 9: the instructions are Hopper's own, and later architectures don't have them.
 void check_hopper() {
   int device = 0, major = 0;
@@ -82,9 +88,8 @@ void matmul_wgmma_binding(const at::Tensor& a, const at::Tensor& b, bool weight,
   check_rows_aligned("a", a, a.stride(0));
   check_rows_aligned("b", b, b.stride(0));
   if (bulk) check_rows_aligned("out", out, out.size(1));
-  TORCH_CHECK_VALUE(
-      std::max({out.size(0), out.size(1), a.size(1)}) < int64_t{1} << 30 && blocks > 0,
-      "the plan counts in 32 bits, but a size is 2^30 or more");
+  check_counted(out, a.size(1));
+  TORCH_CHECK_VALUE(blocks > 0, "the plan has no blocks");
   const Scope scope(a);
   check_hopper();
   check_launch(
@@ -132,6 +137,23 @@ void matmul_decode_binding(const at::Tensor& a, const at::Tensor& b, const at::T
                     stages, splits, blocks, tiles, vector, scope.stream));
 }
 
+void matmul_skinny_binding(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out,
+                           int rows, int batch, int stages, int splits) {
+  check_operands(a, b, true, out);
+  check_by_rows("b", b);
+  check_rows_aligned("a", a, a.stride(0));
+  check_rows_aligned("b", b, b.stride(0));
+  check_counted(out, a.size(1));
+  TORCH_CHECK_VALUE(out.size(0) <= batch, "the plan is for ", batch, " rows of a, got ",
+                    out.size(0));
+  const Scope scope(a);
+  check_hopper();
+  check_launch("matmul_skinny",
+               matmul_skinny(a.const_data_ptr(), b.const_data_ptr(), out.mutable_data_ptr(),
+                             out.size(0), out.size(1), a.size(1), a.stride(0), b.stride(0),
+                             dtype_of(a), rows, batch, stages, splits, scope.stream));
+}
+
 }  // namespace
 
 void bind_matmul(pybind11::module_& module) {
@@ -140,4 +162,5 @@ void bind_matmul(pybind11::module_& module) {
   module.def("matmul_wgmma", &matmul_wgmma_binding);
   module.def("matmul_gemv", &matmul_gemv_binding);
   module.def("matmul_decode", &matmul_decode_binding);
+  module.def("matmul_skinny", &matmul_skinny_binding);
 }

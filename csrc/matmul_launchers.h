@@ -36,3 +36,9 @@ cudaError_t matmul_decode(const void* a, const void* b, void* out, int64_t m, in
                           int64_t a_stride, int64_t b_stride, DType dtype, int rows, int batch,
                           int stages, int splits, int blocks, int64_t tiles, bool vector,
                           cudaStream_t stream);
+
+// The same with `rows` rows of b a tile. a and b start, and their rows follow, at multiples of 16
+// bytes; sizes are below 2^30.
+cudaError_t matmul_skinny(const void* a, const void* b, void* out, int64_t m, int64_t n, int64_t k,
+                          int64_t a_stride, int64_t b_stride, DType dtype, int rows, int batch,
+                          int stages, int splits, cudaStream_t stream);

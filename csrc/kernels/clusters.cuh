@@ -25,6 +25,16 @@ __device__ __forceinline__ void cluster_sync() {
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
+// Every thread says that it has started; a peer's shared memory, with what was initialised there,
+// exists once all have.
+__device__ __forceinline__ void cluster_started() {
+  asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
+}
+
+__device__ __forceinline__ void cluster_wait_started() {
+  asm volatile("barrier.cluster.wait;" ::: "memory");
+}
+
 // What lies at the same address in the shared memory of block `rank` of the cluster.
 __device__ __forceinline__ float load_from(unsigned address, int rank) {
   float value;
@@ -38,6 +48,38 @@ __device__ __forceinline__ float load_from(unsigned address, int rank) {
       : "r"(address), "r"(rank)
       : "memory");
   return value;
+}
+
+// Writes 16 bytes to the same address in block `rank` of the cluster, which counts them at its
+// barrier. Both addresses are the calling block's own.
+__device__ __forceinline__ void send_four(unsigned to, const float4& values, unsigned barrier,
+                                          int rank) {
+  asm volatile(
+      "{\n\t"
+      ".reg .b32 remote, counter;\n\t"
+      "mapa.shared::cluster.u32 remote, %0, %6;\n\t"
+      "mapa.shared::cluster.u32 counter, %1, %6;\n\t"
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [remote], {%2, %3, %4, %5}, "
+      "[counter];\n\t"
+      "}" ::"r"(to),
+      "r"(barrier), "f"(values.x), "f"(values.y), "f"(values.z), "f"(values.w), "r"(rank)
+      : "memory");
+}
+
+// Until the barrier's phase of that parity has ended, with all that peers sent.
+__device__ __forceinline__ void wait_for_sent(unsigned barrier, unsigned parity) {
+  unsigned done;
+  do {
+    asm volatile(
+        "{\n\t"
+        ".reg .pred p;\n\t"
+        "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n\t"
+        "selp.u32 %0, 1, 0, p;\n\t"
+        "}"
+        : "=r"(done)
+        : "r"(barrier), "r"(parity)
+        : "memory");
+  } while (!done);
 }
 
 #endif  // HAS_CLUSTERS

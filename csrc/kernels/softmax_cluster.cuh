@@ -10,16 +10,6 @@
 
 #ifdef HAS_CLUSTERS
 
-// Every thread says that it has started; a peer's shared memory, with what was initialised there,
-// exists once all have.
-__device__ __forceinline__ void cluster_started() {
-  asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
-}
-
-__device__ __forceinline__ void cluster_wait_started() {
-  asm volatile("barrier.cluster.wait;" ::: "memory");
-}
-
 // The partials of one row, in shared memory, at the same place in each block. One thread of a block
 // calls init before cluster_started(), and expect once a row. Then all warps send and wait.
 //
