@@ -268,8 +268,6 @@ def _chain(
 # What gemv and decode count beside their own.
 _DECODE = ("_plan", "_even_tiles", "_laid_out", "_is_hopper", "_processors")
 _BY_ROWS = "cuda_impl/matrices.py:Operands,operands,by_rows,is_weight,is_addressable,addressable"
-# What both plans of whole rows need.
-_REGISTERS = ("HELD", "SHARED_BY", "SHARED_BY_ONE_BLOCK", "RowPlan", "online_plan", "_slots")
 
 
 def _softmax(
@@ -314,27 +312,11 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         "registers",
         "good",
         ("softmax_registers_kernel", "softmax_cluster_kernel", "softmax_online_kernel"),
-        *_REGISTERS,
-        more_cuda=("csrc/softmax_online.cu", "cuda_impl/softmax.py:_registers_plan"),
-        more_cupy=("cuda_impl/softmax.py:_registers_plan,_launch_planned",),
-    ),
-    *_softmax(
-        "streamed",
-        "good",
-        (
-            *("softmax_streamed_kernel", "softmax_streamed_cluster_kernel"),
-            *("softmax_registers_kernel", "softmax_cluster_kernel", "softmax_online_kernel"),
-        ),
-        *_REGISTERS,
-        *("registers_plan", "few_plan", "FEW_SHARED_BY", "RESIDENT", "StreamPlan"),
-        *("STREAMED_SHORT", "STREAMED_LONG", "RING", "DEPTH", "TURNS"),
-        # Rows that gain nothing go as in `registers`.
-        more=("csrc/kernels/softmax_registers.cuh",),
-        more_cuda=(
-            *("csrc/softmax_registers.cu", "csrc/softmax_online.cu"),
-            "cuda_impl/softmax.py:_streamed_plan,_properties",
-        ),
-        more_cupy=("cuda_impl/softmax.py:_streamed_plan,_properties,_launch_planned",),
+        *("HELD", "SHARED_BY", "SHARED_BY_ONE_BLOCK", "RowPlan", "online_plan", "_slots"),
+        *("PACKED_FROM", "PACKED_HELD", "PACKED_SHARED_BY"),
+        *("few_plan", "FEW_SHARED_BY", "FEW_THREADS"),
+        more_cuda=("csrc/softmax_online.cu", "cuda_impl/softmax.py:_registers_plan,_processors"),
+        more_cupy=("cuda_impl/softmax.py:_registers_plan,_processors",),
     ),
     *_softmax("online", "good", ("softmax_online_kernel",)),
     _triton("softmax", "sketch", "sketch", "sketch", ("softmax_sketch_kernel",)),

@@ -21,11 +21,6 @@ cudaError_t softmax_registers(const void* x, void* out, int64_t rows, int64_t co
                               int threads, int elements, int cluster, bool whole,
                               cudaStream_t stream);
 
-// The same, and depth: rows of a thread that are under way; turns: rows that it takes one by one
-cudaError_t softmax_streamed(const void* x, void* out, int64_t rows, int64_t cols, DType dtype,
-                             int threads, int elements, int depth, int cluster, bool whole,
-                             int turns, cudaStream_t stream);
-
 // x, residual, out: [count]; bias: [cols]; count = rows * cols > 0
 cudaError_t chain_naive(const void* x, const void* residual, const void* bias, void* out,
                         int64_t count, int64_t cols, DType dtype, int threads, cudaStream_t stream);

@@ -24,9 +24,27 @@ cudaError_t launch_cluster(const void* x, void* out, int64_t rows, int64_t cols,
   return cudaGetLastError();
 }
 
+// 16-bit rows that are kept as they were loaded.
+template <typename T, bool kWhole>
+cudaError_t launch_packed(const void* x, void* out, int64_t rows, int64_t cols, int threads,
+                          int elements, int cluster, cudaStream_t stream) {
+  if constexpr (sizeof(T) == 2) {
+    if (threads != 512) return kNoInstance;
+    return with_one_of<48, 64>(elements, [&](auto kElements) {
+      if (cluster == 1) {
+        return launch_registers<T, 512, kElements, kWhole>(x, out, rows, cols, stream);
+      }
+      return with_one_of<2, 4, 8>(cluster, [&](auto kCluster) {
+        return launch_cluster<T, 512, kElements, kCluster, kWhole>(x, out, rows, cols, stream);
+      });
+    });
+  }
+  return kNoInstance;
+}
+
 }  // namespace
 
-// The instances below are those that `registers_plan` and `few_plan` in cuda_impl/softmax_plan.py
+// The instances below are those that `registers_plan` in cuda_impl/softmax_plan.py
 // ask for.
 cudaError_t softmax_registers(const void* x, void* out, int64_t rows, int64_t cols, DType dtype,
                               int threads, int elements, int cluster, bool whole,
@@ -40,8 +58,13 @@ cudaError_t softmax_registers(const void* x, void* out, int64_t rows, int64_t co
     const int64_t slots = whole ? cols : (cols + 2 * (kSize - 1)) / kSize * kSize;
     if (slots > int64_t{threads} * elements * cluster) return kNoInstance;
     return with_bool(whole, [&](auto kWhole) {
-      if (cluster == 4 && threads == 512 && elements == 8) {
-        return launch_cluster<T, 512, 8, 4, kWhole>(x, out, rows, cols, stream);
+      if (elements > kMostFloats) {
+        return launch_packed<T, kWhole>(x, out, rows, cols, threads, elements, cluster, stream);
+      }
+      if (cluster == 4 && threads == 512) {
+        return with_one_of<8, 16, 32>(elements, [&](auto kElements) {
+          return launch_cluster<T, 512, kElements, 4, kWhole>(x, out, rows, cols, stream);
+        });
       }
       if (cluster == 8 && threads == 512) {
         return with_one_of<8, 16, 24, 32>(elements, [&](auto kElements) {
@@ -49,12 +72,16 @@ cudaError_t softmax_registers(const void* x, void* out, int64_t rows, int64_t co
         });
       }
       if (cluster > 1) {
-        if (threads != 1024) return kNoInstance;
-        return with_one_of<24, 32>(elements, [&](auto kElements) {
-          return with_one_of<2, 8>(cluster, [&](auto kCluster) {
-            return launch_cluster<T, 1024, kElements, kCluster, kWhole>(x, out, rows, cols, stream);
+        if constexpr (sizeof(T) == 4) {
+          if (threads != 1024) return kNoInstance;
+          return with_one_of<24, 32>(elements, [&](auto kElements) {
+            return with_one_of<2, 8>(cluster, [&](auto kCluster) {
+              return launch_cluster<T, 1024, kElements, kCluster, kWhole>(x, out, rows, cols,
+                                                                          stream);
+            });
           });
-        });
+        }
+        return kNoInstance;
       }
       if (threads == 4) {
         return with_one_of<8, 16, 24, 32>(elements, [&](auto kElements) {

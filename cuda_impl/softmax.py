@@ -15,12 +15,10 @@ from cuda_impl import rawmodule
 from cuda_impl.extension import compiled
 from cuda_impl.softmax_plan import (
     RowPlan,
-    StreamPlan,
     block_plan,
     naive_plan,
     online_plan,
     registers_plan,
-    streamed_plan,
 )
 from reference.contract import check_softmax, dense, landing
 
@@ -33,8 +31,6 @@ __all__ = [
     "online_rawmodule",
     "registers_extension",
     "registers_rawmodule",
-    "streamed_extension",
-    "streamed_rawmodule",
 ]
 
 DEVICES = ("cuda",)
@@ -138,53 +134,18 @@ def registers_rawmodule(x: Tensor, *, out: Tensor | None = None) -> Tensor:
     target = landing(out, x.shape, x)
     if x.numel():
         source = dense(x)
-        _launch_planned(source, target, _registers_plan(source, target))
+        plan = _registers_plan(source, target)
+        _launch(
+            source,
+            target,
+            "softmax_registers.cuh",
+            plan.expression(source.dtype),
+            plan.blocks(_rows(source)),
+            plan.block,
+            # Only the online kernel takes rows of more than 2^31 elements.
+            width=np.int32 if plan.elements else np.int64,
+        )
     return target if out is None or out is target else out.copy_(target)
-
-
-def streamed_extension(x: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """Softmax over the last dimension whose next rows load meanwhile, through the extension.
-
-    x: [..., cols] float32, float16 or bfloat16 on a CUDA device -> like x. Few rows, and lengths
-    that gain nothing, go as in `registers_extension`. Errors as reference.contract says.
-    """
-    check_softmax(x, out, DEVICES)
-    target = landing(out, x.shape, x)
-    if x.numel():
-        cols = x.shape[-1]
-        source = dense(x)
-        plan = _streamed_plan(source, target)
-        if isinstance(plan, StreamPlan):
-            compiled().softmax_streamed(source.view(-1, cols), target.view(-1, cols), *plan)
-        else:
-            compiled().softmax_registers(source.view(-1, cols), target.view(-1, cols), *plan)
-    return target if out is None or out is target else out.copy_(target)
-
-
-def streamed_rawmodule(x: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The same kernels as `streamed_extension`, through CuPy."""
-    check_softmax(x, out, DEVICES)
-    target = landing(out, x.shape, x)
-    if x.numel():
-        source = dense(x)
-        _launch_planned(source, target, _streamed_plan(source, target))
-    return target if out is None or out is target else out.copy_(target)
-
-
-def _launch_planned(source: Tensor, target: Tensor, plan: RowPlan | StreamPlan) -> None:
-    streamed = isinstance(plan, StreamPlan)
-    _launch(
-        source,
-        target,
-        "softmax_streamed.cuh" if streamed else "softmax_registers.cuh",
-        plan.expression(source.dtype),
-        plan.blocks(_rows(source)),
-        plan.block,
-        # Only the online kernel takes rows of more than 2^31 elements.
-        width=np.int32 if plan.elements else np.int64,
-        more=(np.int32(plan.turns),) if streamed else (),
-        shared_bytes=plan.shared_bytes(source.element_size()) if streamed else 0,
-    )
 
 
 def _launch(
@@ -196,8 +157,6 @@ def _launch(
     threads: int,
     *,
     width: type[np.int32] | type[np.int64] = np.int64,
-    more: tuple[np.int32, ...] = (),
-    shared_bytes: int = 0,
 ) -> None:
     """width: of the number of columns, as the kernel declares it"""
     rawmodule.launch(
@@ -211,9 +170,7 @@ def _launch(
             target.data_ptr(),
             np.int64(_rows(source)),
             width(source.shape[-1]),
-            *more,
         ),
-        shared_bytes,
     )
 
 
@@ -222,19 +179,13 @@ def _rows(x: Tensor) -> int:
 
 
 def _registers_plan(source: Tensor, target: Tensor) -> RowPlan:
-    clusters = _has_clusters(source.device)
-    return registers_plan(source.shape[-1], source.element_size(), _whole(source, target), clusters)
-
-
-def _streamed_plan(source: Tensor, target: Tensor) -> RowPlan | StreamPlan:
-    return streamed_plan(
+    return registers_plan(
         _rows(source),
         source.shape[-1],
         source.element_size(),
         _whole(source, target),
-        processors=_properties(source.device).multi_processor_count,
+        processors=_processors(source.device),
         clusters=_has_clusters(source.device),
-        shared_bytes=_properties(source.device).shared_memory_per_block_optin,
     )
 
 
@@ -249,5 +200,5 @@ def _has_clusters(device: torch.device) -> bool:
 
 
 @functools.cache
-def _properties(device: torch.device) -> torch._C._CudaDeviceProperties:
-    return torch.cuda.get_device_properties(device)
+def _processors(device: torch.device) -> int:
+    return torch.cuda.get_device_properties(device).multi_processor_count

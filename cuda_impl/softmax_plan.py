@@ -14,15 +14,12 @@ import torch
 from cuda_impl import rawmodule
 
 __all__ = [
-    "RING",
     "RowPlan",
-    "StreamPlan",
     "block_plan",
     "few_plan",
     "naive_plan",
     "online_plan",
     "registers_plan",
-    "streamed_plan",
 ]
 
 # Floats of a row that a thread holds at most: with those, 1024 threads fit an SM's registers, and
@@ -42,8 +39,7 @@ SHARED_BY = (
     (128, 1),
     (256, 1),
     (512, 1),
-    # A block alone on its SM: 0.91 of a copy at 32768 bfloat16 columns, where two blocks of 512
-    # that wait for each other reach 0.78.
+    # A block alone on its SM.
     (1024, 1),
     # A cluster shares the row, through distributed shared memory.
     (1024, 2),
@@ -51,6 +47,13 @@ SHARED_BY = (
     # As far as registers and portable clusters reach: 262144 columns.
     (1024, 8),
 )
+
+# The same for 16-bit rows that would leave an SM one block, whose loads, exponentials and stores
+# then take turns: 0.91 of a copy at 32768 columns, 0.84 at 131072. A thread that keeps them in 16
+# bits holds twice as many, and an SM has two blocks again.
+PACKED_FROM = 16385
+PACKED_HELD = (48, 64)
+PACKED_SHARED_BY = ((512, 1), (512, 2), (512, 4), (512, 8))
 
 # Before compute capability 9.0 there are no clusters.
 SHARED_BY_ONE_BLOCK = tuple(pair for pair in SHARED_BY if pair[1] == 1)
@@ -65,56 +68,16 @@ FEW_SHARED_BY = (
     (1024, 1, 8),
     (512, 4, 8),
     (512, 8, 8),
+    (512, 4, 16),
     (512, 8, 16),
+    (512, 4, 32),
     (512, 8, 24),
     (512, 8, 32),
 )
 
-# Threads of a multiprocessor that registers are left for, by floats a thread; kResident in
-# csrc/kernels/softmax_registers.cuh.
-RESIDENT = {8: 2048, 16: 1536, 24: 1024, 32: 1024}
-
-# Who shares a streamed row (csrc/kernels/softmax_streamed.cuh): (threads, blocks, floats a thread),
-# of which the first that can hold the row is taken.
-STREAMED_SHORT = (
-    # 16-bit rows of 65 to 1024 elements. A warp that has its row in registers, with no barrier to
-    # keep the block's four together, reaches 0.95 of a copy at 1024; two warps a row that wait for
-    # each other reach 0.98. Here up to 192 KB a multiprocessor are on their way whatever the warps
-    # do. Eight lanes at least, so that what they load at once is a line of memory.
-    (8, 1, 16),
-    (8, 1, 24),
-    (8, 1, 32),
-    (16, 1, 24),
-    (16, 1, 32),
-    (32, 1, 24),
-    (32, 1, 32),
-)
-STREAMED_LONG = (
-    # From 16385 elements on a block has its multiprocessor for itself, and nothing loads while it
-    # computes: 0.91 of a copy at 32768, 0.84 and 0.70 where two and eight such blocks also start
-    # together and wait for each other. 64 floats a thread, since half as many warps exchange half
-    # as many partials.
-    (512, 1, 48),
-    (512, 1, 64),
-    # Fewest blocks first: 66 clusters of 2 fill 132 multiprocessors; of 4 or 8, that fit processing
-    # clusters of 16 or 18, at most 32 or 16, and 4 multiprocessors idle.
-    (512, 2, 48),
-    (512, 2, 64),
-    (512, 4, 48),
-    (512, 4, 64),
-    (512, 8, 48),
-    (512, 8, 64),
-)
-
-# Bytes of shared memory, of 227 KB, for what a multiprocessor's blocks have on their way.
-RING = 192 * 1024
-
-# Rows of a thread among them at most: memory answers no sooner for more.
-DEPTH = 4
-
-# Rows that a block takes in turn at most. One launch and one first load in so many, both beside
-# other blocks' traffic, and still blocks enough for the hardware to even out who got more of it.
-TURNS = 8
+# Threads a multiprocessor up to which rows count as few: with twice as many, 64 rows of 32000 take
+# longer (6.0 us) than with a block each (5.6 us).
+FEW_THREADS = 1024
 
 
 class RowPlan(NamedTuple):
@@ -153,48 +116,6 @@ class RowPlan(NamedTuple):
         return -(-rows * self.threads // self.block) * self.cluster
 
 
-class StreamPlan(NamedTuple):
-    """Who computes a row of softmax that is streamed.
-
-    threads, elements, cluster, whole: as in RowPlan
-    depth: rows of a thread that are on their way
-    turns: rows that a thread takes one after another
-    """
-
-    threads: int
-    elements: int
-    depth: int
-    cluster: int
-    whole: bool
-    turns: int
-
-    def expression(self, dtype: torch.dtype) -> str:
-        """The kernel's name with its template arguments."""
-        ctype, whole = rawmodule.CTYPES[dtype], str(self.whole).lower()
-        arguments = f"{ctype}, {self.threads}, {self.elements}, {self.depth}"
-        if self.cluster == 1:
-            return f"softmax_streamed_kernel<{arguments}, {whole}>"
-        return f"softmax_streamed_cluster_kernel<{arguments}, {self.cluster}, {whole}>"
-
-    @property
-    def block(self) -> int:
-        """Threads a block: kStreamBlockOf in csrc/kernels/softmax_streamed.cuh."""
-        return 256 if self.threads <= 32 else self.threads
-
-    @property
-    def resident(self) -> int:
-        """Blocks a multiprocessor: kStreamResident there."""
-        return 4 if self.threads <= 32 else 1
-
-    def blocks(self, rows: int) -> int:
-        """Blocks of the whole grid."""
-        return -(-rows // (self.block // self.threads * self.turns)) * self.cluster
-
-    def shared_bytes(self, itemsize: int) -> int:
-        """kStreamBytes there."""
-        return self.depth * self.elements * self.block * itemsize
-
-
 def naive_plan() -> int:
     """Threads a block, one thread a row."""
     return 128
@@ -211,12 +132,22 @@ def online_plan() -> int:
 
 
 @functools.lru_cache(maxsize=1024)
-def registers_plan(cols: int, itemsize: int, whole: bool, clusters: bool) -> RowPlan:
-    """Who computes a row of `cols` elements.
+def registers_plan(
+    rows: int, cols: int, itemsize: int, whole: bool, *, processors: int, clusters: bool
+) -> RowPlan:
+    """Who computes a row of `cols` elements, of `rows`.
 
-    whole: see RowPlan; clusters: whether the device has them
+    whole: see RowPlan; processors: multiprocessors of the device; clusters: whether it has them
     """
     slots = _slots(cols, itemsize, whole)
+    few = few_plan(rows, slots, whole, processors) if clusters else None
+    if few is not None:
+        return few
+    if itemsize == 2 and slots >= PACKED_FROM:
+        for threads, blocks in PACKED_SHARED_BY if clusters else PACKED_SHARED_BY[:1]:
+            for held in PACKED_HELD:
+                if slots <= threads * blocks * held:
+                    return RowPlan(threads, held, blocks, whole)
     for threads, blocks in SHARED_BY if clusters else SHARED_BY_ONE_BLOCK:
         share = -(-slots // (threads * blocks * 8)) * 8
         if share <= HELD:
@@ -233,56 +164,10 @@ def few_plan(rows: int, slots: int, whole: bool, processors: int) -> RowPlan | N
     if slots <= 256:  # more lanes would have nothing to hold
         return None
     for threads, blocks, elements in FEW_SHARED_BY:
-        if slots <= threads * blocks * elements:
-            fits = rows * threads * blocks <= processors * RESIDENT[elements]
-            return RowPlan(threads, elements, blocks, whole) if fits else None
+        fits = rows * threads * blocks <= processors * FEW_THREADS
+        if fits and slots <= threads * blocks * elements:
+            return RowPlan(threads, elements, blocks, whole)
     return None
-
-
-@functools.lru_cache(maxsize=1024)
-def streamed_plan(
-    rows: int,
-    cols: int,
-    itemsize: int,
-    whole: bool,
-    *,
-    processors: int,
-    clusters: bool,
-    shared_bytes: int,
-) -> RowPlan | StreamPlan:
-    """Who computes a row of `cols` elements, of `rows`: streamed where that is faster.
-
-    whole: see RowPlan; processors: multiprocessors of the device; clusters: whether it has them;
-    shared_bytes: that a block may have there
-    """
-    # Beside the ring: partials and barriers.
-    if not clusters or shared_bytes < RING + 4096:
-        return registers_plan(cols, itemsize, whole, clusters)
-    slots = _slots(cols, itemsize, whole)
-    few = few_plan(rows, slots, whole, processors)
-    if few is not None:
-        return few
-    # Between the tables two blocks or more fill a multiprocessor with rows in different phases:
-    # 0.98 of a copy and more. float32 has twice the bytes on their way, also in short rows.
-    table: tuple[tuple[int, int, int], ...] = ()
-    if 64 < slots <= 1024 and itemsize == 2:
-        table = STREAMED_SHORT
-    elif slots > 16384:
-        table = STREAMED_LONG
-    for threads, blocks, elements in table:
-        if slots <= threads * blocks * elements:
-            plan = StreamPlan(threads, elements, 1, blocks, whole, 1)
-            depth = RING // (plan.resident * plan.shared_bytes(itemsize))
-            # Larger clusters leave over what doesn't fill a processing cluster.
-            usable = processors if blocks <= 2 else max(processors // 16 * 16, blocks)
-            at_once = max(usable * plan.resident // blocks, 1) * (plan.block // threads)
-            rounds = -(-rows // at_once)
-            if rounds == 1 and table is STREAMED_SHORT:
-                break  # no next row to load meanwhile
-            # Waves of blocks as long as each other, where one more would be too long.
-            turns = -(-rounds // -(-rounds // TURNS))
-            return plan._replace(depth=min(depth, DEPTH), turns=turns)
-    return registers_plan(cols, itemsize, whole, clusters)
 
 
 def _slots(cols: int, itemsize: int, whole: bool) -> int:

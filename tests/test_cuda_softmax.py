@@ -1,14 +1,12 @@
-"""Streamed rows of softmax on the device: every plan, special values, alignment, both ways in.
+"""Long and few rows of softmax on the device: every plan, special values, alignment, both ways in.
 
-The device is made out to have one multiprocessor, so that a block takes several rows in turn where
-a test has only few. Inputs lie in NaN-filled buffers, outputs start as NaN, and the truth is the
-float64 oracle.
+Inputs lie in NaN-filled buffers, outputs start as NaN, and the truth is the float64 oracle.
+Short rows of many are in test_cuda_pointwise.py.
 """
 
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -22,69 +20,65 @@ from cuda_impl import softmax_plan as plans
 pytestmark = pytest.mark.gpu
 
 # On both sides of where a plan ends. Odd ones have ragged rows, each with another alignment.
-SHORT = sorted(
-    {threads * floats + step for threads, _, floats in plans.STREAMED_SHORT for step in (-7, 0, 8)}
-    | {65, 1000, 1001, 1010}
-)
 LONG = sorted(
     {
-        threads * blocks * floats + step
-        for threads, blocks, floats in plans.STREAMED_LONG
+        threads * blocks * held + step
+        for threads, blocks in plans.PACKED_SHARED_BY
+        for held in plans.PACKED_HELD
         for step in (-8, -3, 0, 8)
     }
-    | {16385, 16392, 100001, 128256}
+    | {plans.PACKED_FROM - 1, plans.PACKED_FROM, 16392, 50257, 100001, 128256}
 )
+FEW = sorted(
+    {
+        threads * blocks * floats + step
+        for threads, blocks, floats in plans.FEW_SHARED_BY
+        for step in (-5, 0, 8)
+    }
+    | {257, 1000, 32000}
+)
+# Too many to count as few.
+MANY = 300
 
 
-# test_cuda_softmax_plan.py asks whether these lengths then meet every plan.
-PROCESSORS = 1
-
-
-@pytest.fixture(autouse=True)
-def one_multiprocessor(monkeypatch: pytest.MonkeyPatch) -> None:
-    properties = SimpleNamespace(
-        multi_processor_count=PROCESSORS, shared_memory_per_block_optin=plans.RING + 4096
-    )
-    monkeypatch.setattr(softmax, "_properties", lambda device: properties)
-
-
-@pytest.fixture(params=["cuda/streamed", "cupy/streamed"])
-def streamed(request: pytest.FixtureRequest) -> object:
+@pytest.fixture(params=["cuda/registers", "cupy/registers"])
+def registers(request: pytest.FixtureRequest) -> object:
     return find("softmax", request.param).resolve()
 
 
-def rows_for(cols: int) -> tuple[int, ...]:
-    """One; a full and a partly filled last turn of a block; more blocks than one."""
-    return (1, 8, 19) if cols > 16384 else (1, 255, 300, 2100)
+def cases() -> list[tuple[int, int]]:
+    return [(MANY, cols) for cols in LONG] + [(rows, cols) for cols in FEW for rows in (1, 19, 64)]
 
 
 @each_dtype
-@pytest.mark.parametrize("cols", SHORT + LONG)
-def test_every_length(cols: int, dtype: torch.dtype, device: torch.device) -> None:
-    for rows in rows_for(cols):
-        x = guarded(torch.randn(rows, cols, device=device).to(dtype))
-        out = Bordered(x.shape, x)
-        softmax.streamed_extension(x, out=out.tensor)
-        assert_close("softmax", out.tensor, x)
-        assert not out.violated()
+@pytest.mark.parametrize(("rows", "cols"), cases())
+def test_every_length(rows: int, cols: int, dtype: torch.dtype, device: torch.device) -> None:
+    x = guarded(torch.randn(rows, cols, device=device).to(dtype))
+    out = Bordered(x.shape, x)
+    softmax.registers_extension(x, out=out.tensor)
+    assert_close("softmax", out.tensor, x)
+    assert not out.violated()
 
 
 @each_dtype
-@pytest.mark.parametrize("cols", [100, 1000, 1001, 20001, 40000, 65530, 100001])
-def test_misaligned_memory(cols: int, dtype: torch.dtype, device: torch.device) -> None:
-    values = torch.randn(rows_for(cols)[-1], cols, device=device).to(dtype)
+@pytest.mark.parametrize("rows", [5, MANY])
+@pytest.mark.parametrize("cols", [1001, 20001, 40000, 65530, 100001])
+def test_misaligned_memory(rows: int, cols: int, dtype: torch.dtype, device: torch.device) -> None:
+    values = torch.randn(rows, cols, device=device).to(dtype)
     for offset_in in (0, 1, 3):
         for offset_out in (0, 1, 2):
             out = guarded(torch.full_like(values, math.nan), offset_out)
-            softmax.streamed_extension(guarded(values, offset_in), out=out)
+            softmax.registers_extension(guarded(values, offset_in), out=out)
             assert_close("softmax", out, values)
 
 
 @each_dtype
-@pytest.mark.parametrize("cols", [128, 1000, 1001, 20001, 32768, 65536, 262144])
-def test_special_values(cols: int, dtype: torch.dtype, streamed, device: torch.device) -> None:
+@pytest.mark.parametrize("rows", [19, MANY])
+@pytest.mark.parametrize("cols", [1001, 20001, 32768, 65536, 131072, 262144])
+def test_special_values(
+    rows: int, cols: int, dtype: torch.dtype, registers, device: torch.device
+) -> None:
     inf, nan = math.inf, math.nan
-    rows = rows_for(cols)[-1]
     x = torch.randn(rows, cols, device=device).to(dtype)
     # Rows between them stay as they are: what goes from row to row would show there.
     x[0] = -inf
@@ -96,17 +90,21 @@ def test_special_values(cols: int, dtype: torch.dtype, streamed, device: torch.d
     x[12] = inf
     x[14] = torch.finfo(dtype).min
     x[16, 1] = torch.finfo(dtype).max
+    x[17] = nan
     x[rows - 1] = -inf
-    got = streamed(x)
+    got = registers(x)
     assert torch.equal(got.isnan(), torch.softmax(x.float(), -1).isnan())
     assert_close("softmax", got, x)
 
 
 @each_dtype
-def test_extension_and_cupy_agree_bit_for_bit(dtype: torch.dtype, device: torch.device) -> None:
-    one, two = (find("softmax", f"{tier}/streamed").resolve() for tier in ("cuda", "cupy"))
-    for cols in (128, 200, 384, 512, 700, 1000, 1001, 20001, 32768, 65536, 100001, 131072, 262144):
-        x = torch.randn(rows_for(cols)[-1], cols, device=device).to(dtype)
+@pytest.mark.parametrize("rows", [5, MANY])
+def test_extension_and_cupy_agree_bit_for_bit(
+    rows: int, dtype: torch.dtype, device: torch.device
+) -> None:
+    one, two = (find("softmax", f"{tier}/registers").resolve() for tier in ("cuda", "cupy"))
+    for cols in (1000, 4096, 20001, 32768, 65536, 100001, 131072, 262144):
+        x = torch.randn(rows, cols, device=device).to(dtype)
         width = {2: torch.int16, 4: torch.int32}[dtype.itemsize]
         assert torch.equal(one(x).view(width), two(x).view(width))
 
@@ -115,7 +113,7 @@ def test_a_result_does_not_depend_on_when_it_is_computed(device: torch.device) -
     """Many waves of blocks, and the same row at all places: a race would show as a difference."""
     for rows, cols in ((200000, 1024), (6000, 32768), (3000, 65536), (1500, 131072), (700, 262144)):
         x = torch.randn(1, cols, device=device).bfloat16().expand(rows, cols).contiguous()
-        got = softmax.streamed_extension(x)
+        got = softmax.registers_extension(x)
         assert_close("softmax", got[:1], x[:1])
         assert torch.equal(got, got[:1].expand_as(got))
 
@@ -127,20 +125,20 @@ def test_more_than_two_to_the_31_elements(cols: int, device: torch.device) -> No
     x = torch.zeros(2**31 // cols + 3, cols, dtype=torch.bfloat16, device=device)
     x[-1] = torch.randn(cols, device=device)
     out = torch.full_like(x, math.nan)
-    softmax.streamed_extension(x, out=out)
+    softmax.registers_extension(x, out=out)
     assert_close("softmax", out[-2:], x[-2:])
     assert_close("softmax", out[:2], x[:2])
     assert not out.isnan().any()
 
 
 def test_the_extension_refuses_what_it_has_no_instance_for(device: torch.device) -> None:
-    x = torch.randn(4, 1024, device=device).bfloat16()
-    launch = softmax.compiled().softmax_streamed
-    good = (32, 32, 3, 1, True, 2)
+    x = torch.randn(4, 32768, device=device).bfloat16()
+    launch = softmax.compiled().softmax_registers
+    good = (512, 64, 1, True)
     launch(x, torch.empty_like(x), *good)
-    for place, wrong in ((0, 16), (0, 64), (1, 24), (2, 2), (3, 2), (5, 0)):
+    for place, wrong in ((0, 256), (1, 48), (2, 3)):
         plan = [*good[:place], wrong, *good[place + 1 :]]
         with pytest.raises(ValueError, match="no compiled instance"):
             launch(x, torch.empty_like(x), *plan)
-    with pytest.raises(ValueError, match="16-byte packs"):
-        launch(x.view(-1)[1:1025].view(1, -1), torch.empty_like(x[:1]), *good)
+    with pytest.raises(ValueError, match="no compiled instance"):
+        launch(x.float(), torch.empty_like(x.float()), *good)
