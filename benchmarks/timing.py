@@ -54,7 +54,7 @@ class Settings:
     least_seconds: of sampling, all arms together
     limit_seconds: of sampling, for each arm; reaching it is noted in the record
     target: half-width of the 95 % interval of each median ratio, relative to it
-    fair: half-width that is good enough at the time limit; three times the time beyond it
+    fair: half-width that is good enough at the time limit; twice the time beyond it
     """
 
     sample_seconds: float = 10e-3
@@ -243,7 +243,7 @@ def measure(
         noise = _noise(seconds, names)
         if enough and noise <= settings.target:
             return Samples(seconds, "noise")
-        limit = settings.limit_seconds * len(names) * (1 if noise <= settings.fair else 3)
+        limit = settings.limit_seconds * len(names) * (1 if noise <= settings.fair else 2)
         if spent >= limit and rounds >= fewest_rounds:
             return Samples(seconds, "time limit")
 
