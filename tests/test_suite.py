@@ -108,7 +108,6 @@ def run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.getcwd()}")
     monkeypatch.setattr(suite, "ROW_LIMIT_SECONDS", 60.0)
     made = Suite(path, resume=False, command="test", settings=SETTINGS)
-    monkeypatch.setattr(suite, "ROW_LIMIT_SECONDS", 20.0)
     yield made
     made.close()
 
@@ -122,7 +121,9 @@ def fake(name: str) -> Item:
     return Item(OPS["softmax"], CASE, row, "cold", "device")
 
 
-def test_each_failure_costs_its_own_row(run: Suite, path: Path) -> None:
+def test_each_failure_costs_its_own_row(
+    run: Suite, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     expected = {
         "right": ("ok", ""),
         "wrong": ("wrong", "above the limit"),
@@ -134,7 +135,11 @@ def test_each_failure_costs_its_own_row(run: Suite, path: Path) -> None:
         "prints": ("ok", ""),
     }
     for name, (status, reason) in expected.items():
-        row = run.measure(fake(name))
+        with monkeypatch.context() as patch:
+            if name == "hangs":
+                # The others answer however late: on a busy GPU a right row took longer than this.
+                patch.setattr(suite, "ROW_LIMIT_SECONDS", 20.0)
+            row = run.measure(fake(name))
         assert row["status"] == status, row["reason"]
         assert reason in row["reason"]
         assert bool(row["seconds"]) == (status == "ok")
