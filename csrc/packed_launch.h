@@ -20,6 +20,8 @@ cudaError_t launch_packed_instance(const PackedChain& chain, cudaStream_t stream
   const uint64_t reciprocal = ~uint64_t{0} / static_cast<uint64_t>(cols);
   const int64_t stride = kThreads * kSize % cols;
   const auto kernel = Kernels::template kInstance<T, kThreads, kPacks, kVector, kBiasPacks>;
+  const cudaError_t set = prefer_l1(kernel);
+  if (set != cudaSuccess) return set;
   kernel<<<grid, kThreads, 0, stream>>>(
       static_cast<const T*>(chain.x), static_cast<const T*>(chain.residual),
       static_cast<const T*>(chain.bias), static_cast<T*>(chain.out), count, cols, reciprocal,

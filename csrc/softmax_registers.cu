@@ -6,8 +6,11 @@ namespace {
 template <typename T, int kThreads>
 cudaError_t launch_online(const void* x, void* out, int64_t rows, int64_t cols,
                           cudaStream_t stream) {
-  softmax_online_kernel<T, kThreads><<<grid_of(rows), kThreads, 0, stream>>>(
-      static_cast<const T*>(x), static_cast<T*>(out), rows, cols);
+  const auto kernel = softmax_online_kernel<T, kThreads>;
+  const cudaError_t set = prefer_l1(kernel);
+  if (set != cudaSuccess) return set;
+  kernel<<<grid_of(rows), kThreads, 0, stream>>>(static_cast<const T*>(x), static_cast<T*>(out),
+                                                 rows, cols);
   return cudaGetLastError();
 }
 
@@ -17,8 +20,11 @@ cudaError_t launch_registers(const void* x, void* out, int64_t rows, int64_t col
   constexpr int kBlock = kBlockOf<kThreads>;
   constexpr int kRows = kBlock / kThreads;
   const dim3 grid = grid_of((rows + kRows - 1) / kRows);
-  softmax_registers_kernel<T, kThreads, kElements, kWhole><<<grid, kBlock, 0, stream>>>(
-      static_cast<const T*>(x), static_cast<T*>(out), rows, static_cast<int>(cols));
+  const auto kernel = softmax_registers_kernel<T, kThreads, kElements, kWhole>;
+  const cudaError_t set = prefer_l1(kernel);
+  if (set != cudaSuccess) return set;
+  kernel<<<grid, kBlock, 0, stream>>>(static_cast<const T*>(x), static_cast<T*>(out), rows,
+                                      static_cast<int>(cols));
   return cudaGetLastError();
 }
 
@@ -27,8 +33,11 @@ cudaError_t launch_cluster(const void* x, void* out, int64_t rows, int64_t cols,
                            cudaStream_t stream) {
   // The cluster's size is the kernel's own attribute; the grid is a multiple of it.
   const dim3 grid = grid_of(rows * kCluster);
-  softmax_cluster_kernel<T, kThreads, kElements, kCluster, kWhole><<<grid, kThreads, 0, stream>>>(
-      static_cast<const T*>(x), static_cast<T*>(out), rows, static_cast<int>(cols));
+  const auto kernel = softmax_cluster_kernel<T, kThreads, kElements, kCluster, kWhole>;
+  const cudaError_t set = prefer_l1(kernel);
+  if (set != cudaSuccess) return set;
+  kernel<<<grid, kThreads, 0, stream>>>(static_cast<const T*>(x), static_cast<T*>(out), rows,
+                                        static_cast<int>(cols));
   return cudaGetLastError();
 }
 

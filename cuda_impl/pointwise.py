@@ -100,6 +100,7 @@ def launch_packed(
             np.uint64((2**64 - 1) // cols),
             np.int64(plan.threads * (16 // itemsize) % cols),
         ),
+        prefer_l1=True,
     )
 
 

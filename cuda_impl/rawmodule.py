@@ -32,19 +32,24 @@ def launch(
     block: int,
     arguments: Sequence[Any],
     shared_bytes: int = 0,
+    *,
+    prefer_l1: bool = False,
 ) -> None:
     """Launch a kernel on the device of x, on torch's current stream there.
 
     header: its file in csrc/kernels/; expression: its C++ name with template arguments
     arguments: a data_ptr() for a pointer, numpy.int32 or numpy.int64 for a number: CuPy passes
         what it gets, without a look at the declaration
+    prefer_l1: as prefer_l1 in csrc/launch.h, which says what it is for
     """
     if x.device.index != torch.cuda.current_device():
         with torch.cuda.device(x.device):
-            return launch(x, header, expression, grid, block, arguments, shared_bytes)
+            return launch(
+                x, header, expression, grid, block, arguments, shared_bytes, prefer_l1=prefer_l1
+            )
     function = _loaded.get((x.device.index, expression))
     if function is None:
-        function = _load(x.device.index, header, expression, shared_bytes)
+        function = _load(x.device.index, header, expression, shared_bytes, prefer_l1)
     stream = _stream(torch.cuda.current_stream(x.device).cuda_stream)
     function(grid, (block,), arguments, shared_mem=shared_bytes, stream=stream)
 
@@ -78,7 +83,7 @@ def nvrtc_options(capability: tuple[int, int]) -> tuple[str, ...]:
     )
 
 
-def _load(device: int, header: str, expression: str, shared_bytes: int) -> Any:
+def _load(device: int, header: str, expression: str, shared_bytes: int, prefer_l1: bool) -> Any:
     import cupy
 
     module = cupy.RawModule(
@@ -91,6 +96,8 @@ def _load(device: int, header: str, expression: str, shared_bytes: int) -> Any:
     function = module.get_function(expression)
     if shared_bytes > 48 * 1024:
         function.max_dynamic_shared_size_bytes = shared_bytes
+    if prefer_l1:
+        function.preferred_shared_memory_carveout = 0
     _loaded[device, expression] = function
     return function
 

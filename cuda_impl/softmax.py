@@ -182,6 +182,7 @@ def registers_rawmodule(x: Tensor, *, out: Tensor | None = None) -> Tensor:
             rawmodule.grid_of(plan.blocks(rows)),
             plan.block,
             (source.data_ptr(), target.data_ptr(), np.int64(rows), width),
+            prefer_l1=True,
         )
     return target if out is None or out is target else out.copy_(target)
 
