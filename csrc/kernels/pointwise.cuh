@@ -45,10 +45,11 @@ __device__ __forceinline__ void apply_steps(Pack<T> (&xs)[kPacks],
 }
 
 // Threads an SM that registers are to be left for: fewer where a thread has more packs in flight.
+// Two packs and 48 registers: chain at 2^24 float16 reaches 0.98 of a copy, with 56 registers 0.94.
 template <int kPacks, bool kBiasPacks>
 constexpr int kPackedResident = !kBiasPacks   ? 768
                                 : kPacks == 1 ? 1536
-                                : kPacks == 2 ? 1152
+                                : kPacks == 2 ? 1280
                                               : 1024;
 
 // Rows of whole packs: a thread takes the same pack of kPacks rows, one below the other, and shares
