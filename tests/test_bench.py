@@ -65,7 +65,7 @@ class _Arm:
 
     def __init__(self, seconds: float) -> None:
         self.outputs: list[object] = []
-        self.length = max(seconds, 0.01)
+        self.rest = 0.0
         self._seconds = seconds
 
     def sample(self) -> float:

@@ -25,6 +25,7 @@ class Scripted:
 
     def __init__(self, name: str, samples: list[float], log: list[str]) -> None:
         self.outputs: list[object] = []
+        self.rest = 0.0
         self._name = name
         self._samples = itertools.cycle(samples)
         self._log = log
@@ -107,6 +108,25 @@ def test_even_the_slowest_arm_gets_three_rounds() -> None:
 def test_a_broken_clock_is_an_error(reading: float) -> None:
     with pytest.raises(ValueError, match=r"the clock read .* s for A"):
         measure({"A": Scripted("A", [reading], [])}, QUICK, Clocks())
+
+
+def test_the_device_rests_before_each_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    log: list[str] = []
+    arms = {name: Scripted(name, [1.0], log) for name in "AB"}
+    arms["A"].rest, arms["B"].rest = 0.25, 0.5
+    monkeypatch.setattr(timing.time, "sleep", lambda seconds: log.append(str(seconds)))
+    measure(arms, Settings(least_rounds=1, least_seconds=0.0, limit_seconds=1e-9), Clocks())
+    assert log[:8] == ["0.25", "A", "0.5", "B", "0.5", "B", "0.25", "A"]
+
+
+def test_a_gpu_rests_as_long_as_it_works(device: torch.device) -> None:
+    x = torch.ones(2**20, device=device)
+    for issue in ("graph", "stream"):
+        arm = make_arm([lambda: x.add_(1.0)], device, issue, 0.004)
+        if device.type == "cpu":
+            assert arm.rest == 0
+        else:
+            assert 0.003 < arm.rest < 0.02
 
 
 def test_settings_that_make_no_sense_are_refused() -> None:
