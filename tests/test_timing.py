@@ -114,7 +114,7 @@ def test_the_device_rests_before_each_sample(monkeypatch: pytest.MonkeyPatch) ->
     log: list[str] = []
     arms = {name: Scripted(name, [1.0], log) for name in "AB"}
     arms["A"].rest, arms["B"].rest = 0.25, 0.5
-    monkeypatch.setattr(timing.time, "sleep", lambda seconds: log.append(str(seconds)))
+    monkeypatch.setattr(timing, "_rest", lambda seconds: log.append(str(seconds)))
     measure(arms, Settings(least_rounds=1, least_seconds=0.0, limit_seconds=1e-9), Clocks())
     assert log[:8] == ["0.25", "A", "0.5", "B", "0.5", "B", "0.25", "A"]
 
