@@ -90,6 +90,7 @@ class Figures:
     rate: bytes/s (`unit` "GB/s") or flop/s ("TFLOP/s")
     percent: of `ceiling`, which names what was measured in the same run
     speedup: over `against`, the library call that was sampled in the same rounds
+    itself: the same call as both arms, which would be 1 on a perfect clock (A/A)
     """
 
     row: dict[str, Any]
@@ -101,6 +102,7 @@ class Figures:
     ceiling: str = ""
     speedup: Ratio | None = None
     against: str = ""
+    itself: Ratio | None = None
 
     @property
     def name(self) -> str:
@@ -155,7 +157,9 @@ def figures_of(row: dict[str, Any], environment: dict[str, Any]) -> Figures:
     seconds = statistics.median(row["seconds"])
     percent, ceiling = _of_ceiling(row, seconds, environment["ceilings"])
     by_flops = row["flops"] and ceiling == "matmul"
-    library = next((arm for arm in row["paired"] if arm != COPY), "")
+    name = f"{row['tier']}/{row['variant']}"
+    others = [arm for arm in row["paired"] if arm not in (COPY, name)]
+    library = next(iter(others), name if name in row["paired"] else "")
     return Figures(
         row,
         state,
@@ -166,6 +170,7 @@ def figures_of(row: dict[str, Any], environment: dict[str, Any]) -> Figures:
         ceiling=ceiling,
         speedup=_ratio_to(row, library),
         against=library,
+        itself=_ratio_to(row, name),
     )
 
 

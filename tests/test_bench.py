@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.bench import COPY, Bench
+from benchmarks.bench import AGAIN, COPY, Bench
 from benchmarks.buffers import Machine
 from benchmarks.implementations import find
 from benchmarks.timing import Arm, Settings
@@ -61,7 +61,7 @@ def test_on_a_cpu_the_copy_of_the_same_rounds_decides() -> None:
 
 
 class _Arm:
-    """Takes `seconds` a call, in samples of 10 ms or of one call where that is longer."""
+    """Takes `seconds` a call, whatever the sample."""
 
     def __init__(self, seconds: float) -> None:
         self.outputs: list[object] = []
@@ -94,3 +94,21 @@ def test_an_arm_far_slower_than_the_library_is_sampled_apart() -> None:
         assert fields["seconds"] == [seconds[name]] * 2 * rounds[name]
         if name != "library/eager":
             assert fields["paired"] == {"library/eager": [1e-4] * 2 * rounds[name]}
+
+
+def test_a_slow_eager_is_its_own_pair_in_rounds_of_its_own() -> None:
+    seconds = {"library/eager": 1e-3, "library/compile": 1e-4, "triton/tuned": 1e-4}
+    rows = [find("chain", name) for name in seconds]
+    arms: dict[str, Arm] = {COPY: _Arm(9e-5)}
+    arms |= {name: _Arm(time) for name, time in seconds.items()}
+    arms |= {name + AGAIN: _Arm(seconds[name] * 1.01) for name in list(seconds)[:2]}
+    settings = Settings(least_seconds=0, limit_seconds=1e-6, least_rounds=10)
+    found = Bench(Machine(torch.device("cpu"), 2**20, CEILINGS), settings)._sample(rows, arms)
+    assert {name: list(fields["paired"]) for name, fields in found.items()} == {
+        "library/eager": ["library/eager", COPY],
+        "library/compile": ["library/eager", "library/compile", COPY],
+        "triton/tuned": ["library/compile", COPY],
+    }
+    assert found["library/eager"]["paired"]["library/eager"] == [1.01e-3] * 20
+    assert found["library/compile"]["paired"]["library/eager"] == [1e-3] * 20
+    assert found["library/compile"]["paired"]["library/compile"] == [1.01e-4] * 20

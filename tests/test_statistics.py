@@ -59,6 +59,17 @@ def test_rates_and_percentages_of_a_pointwise_row() -> None:
     assert (figures.speedup.value, figures.against) == (pytest.approx(3.0), "library/compile")
 
 
+def test_a_call_beside_itself_is_no_speedup_over_another() -> None:
+    line = synthetic_records.line(SOFTMAX, CASE, find("softmax", "library/compile"))
+    own, eager = [1e-6] * 4, [3e-6] * 4
+    line |= {"seconds": own, "paired": {"library/eager": eager, "library/compile": [1.01e-6] * 4}}
+    figures = figures_of(line, ENVIRONMENT)
+    assert figures.speedup is not None
+    assert figures.itself is not None
+    assert (figures.speedup.value, figures.against) == (pytest.approx(3.0), "library/eager")
+    assert figures.itself.value == pytest.approx(1.01)
+
+
 @pytest.mark.parametrize(
     ("sizes", "ceiling", "unit"),
     [((4096, 4096, 4096), "matmul", "TFLOP/s"), ((1, 4096, 14336), "read", "GB/s")],

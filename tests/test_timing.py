@@ -120,13 +120,19 @@ def test_the_device_rests_before_each_sample(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_gpu_rests_as_long_as_it_works(device: torch.device) -> None:
-    x = torch.ones(2**20, device=device)
+    x = torch.ones(2**27, device=device)
     for issue in ("graph", "stream"):
         arm = make_arm([lambda: x.add_(1.0)], device, issue, 0.004)
         if device.type == "cpu":
             assert arm.rest == 0
         else:
             assert 0.003 < arm.rest < 0.02
+
+
+@pytest.mark.gpu
+def test_a_gpu_that_waits_for_its_host_needs_no_rest(device: torch.device) -> None:
+    x = torch.ones(2**10, device=device)
+    assert make_arm([lambda: x.add_(1.0)] * 20, device, "stream", 0.004).rest == 0
 
 
 def test_settings_that_make_no_sense_are_refused() -> None:

@@ -106,15 +106,15 @@ def verified(rows: tuple[Figures, ...]) -> Section | None:
 
 def self_ratios(cases: tuple[CaseView, ...]) -> Section | None:
     rows = tuple(
-        (case.op, case.case, write.ratio(figures.speedup))
+        (case.op, case.case, figures.name, write.ratio(figures.itself))
         for case in cases
         for figures in case.rows
-        if figures.state == "ok" and figures.name == figures.against
+        if figures.state == "ok" and figures.itself
     )
     if not rows:
         return None
     note = "The same call as both arms, which is what the clock can't tell apart: 1 if it is fair."
-    table = Table(("op", "case", "ratio"), rows, numbers=(2,))
+    table = Table(("op", "case", "call", "ratio"), rows, numbers=(3,))
     return Section("The clock against itself", (note,), (table,), folded=True)
 
 

@@ -37,20 +37,28 @@ def lead(run: Run, cases: tuple[CaseView, ...], beside: Run | None) -> list[str]
             "All figures are this machine's, but for those of the section "
             f'"{recorded_title(beside)}".'
         )
-    noise = [
-        abs(figures.speedup.value - 1)
-        for case in cases
-        for figures in case.rows
-        if figures.state == "ok" and figures.speedup and figures.name == figures.against
-    ]
-    if noise:
-        lead.append(
-            "The same call as both arms (A/A) differs from itself by at most "
-            f"{100 * max(noise):.2g} %, in {len(noise)} cases."
-        )
+    if noise := _noise(cases):
+        lead.append(f"The same call as both arms (A/A) differs from itself by at most {noise}.")
     if any(figures.throttled for case in cases for figures in case.rows):
         lead.append(THROTTLED)
     return lead
+
+
+def _noise(cases: tuple[CaseView, ...]) -> str:
+    """The most that a call differs from itself; apart where the host sends calls one by one, since
+    its speed counts there."""
+    found: dict[str, list[float]] = {}
+    for case in cases:
+        for figures in case.rows:
+            if figures.state == "ok" and figures.itself:
+                off = abs(figures.itself.value - 1)
+                found.setdefault(figures.row["issue"], []).append(off)
+    ways = {"graph": "", "stream": " of calls sent one by one"}
+    return " and ".join(
+        f"{100 * max(found[issue]):.2g} % in {len(found[issue])} cases{way}"
+        for issue, way in ways.items()
+        if issue in found
+    )
 
 
 def summary_table(ops: tuple[OpView, ...], *, narrow: bool = False) -> Table:
