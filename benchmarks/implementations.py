@@ -54,6 +54,7 @@ class Implementation:
     needs: some of ``NEEDS``
     rounds_once: computes wider than its 16-bit dtype and rounds the result alone
     dtypes: those it computes itself, where it hands others to a variant with a row of its own
+    most: the largest sizes that it computes itself, by axis, where it hands on likewise
     patience: seconds that a call may take; slower cases are skipped
     issue: how its calls are sent to the device when it is timed: "graph" (replayed from a CUDA
         graph, launch cost outside) or "stream" (one by one, as its user would)
@@ -72,6 +73,7 @@ class Implementation:
     own_output: bool = False
     rounds_once: bool = True
     dtypes: tuple[str, ...] = ()
+    most: tuple[tuple[str, int], ...] = ()
     patience: float = math.inf
 
     def __post_init__(self) -> None:
@@ -140,27 +142,40 @@ def _cuda(
     more_cuda: tuple[str, ...] = (),
     more_cupy: tuple[str, ...] = (),
     dtypes: tuple[str, ...] = (),
+    most: tuple[tuple[str, int], ...] = (),
+    file: str = "",
+    plans: str = "",
 ) -> tuple[Implementation, Implementation]:
     """The two ways to one kernel source: the extension and CuPy.
 
-    symbols: of cuda_impl/`op`.py, and `more` sources, that both count; more_cuda, more_cupy: that
-        one of them does
+    file: of cuda_impl/, where that is not `op`.py; plans: the one with the plan, where that is not
+        `file`
+    symbols: that both count, of the file with the plan
+    more: sources that both count; more_cuda, more_cupy: that one of them does
     """
+    file = file or op
     kernel_source = f"csrc/kernels/{op}_{variant}.cuh"
     # Some cases would take a first draft minutes.
     patience = 0.5 if effort == "naive" else math.inf
+    ways = f"cuda_impl/{file}.py"
     plan = ",".join((f"{variant}_plan", *symbols))
+
+    def functions(way: str) -> tuple[str, ...]:
+        if plans:
+            return (f"{ways}:{variant}_{way}", f"{plans}:{plan}")
+        return (f"{ways}:{variant}_{way},{plan}",)
+
     return (
         Implementation(
             op=op,
             tier="cuda",
             variant=variant,
-            module=f"cuda_impl.{op}",
+            module=f"cuda_impl.{file}",
             function=f"{variant}_extension",
             sources=(
                 kernel_source,
                 f"csrc/{op}_{variant}.cu",
-                f"cuda_impl/{op}.py:{variant}_extension,{plan}",
+                *functions("extension"),
                 *more,
                 *more_cuda,
             ),
@@ -168,17 +183,18 @@ def _cuda(
             kernels=kernels,
             needs=("gpu", "extension", *needs),
             dtypes=dtypes,
+            most=most,
             patience=patience,
         ),
         Implementation(
             op=op,
             tier="cupy",
             variant=variant,
-            module=f"cuda_impl.{op}",
+            module=f"cuda_impl.{file}",
             function=f"{variant}_rawmodule",
             sources=(
                 kernel_source,
-                f"cuda_impl/{op}.py:{variant}_rawmodule,{plan}",
+                *functions("rawmodule"),
                 *more,
                 *more_cupy,
             ),
@@ -186,13 +202,17 @@ def _cuda(
             kernels=kernels,
             needs=("gpu", "cupy", *needs),
             dtypes=dtypes,
+            most=most,
             patience=patience,
         ),
     )
 
 
-def _compiled(op: str, *symbols: str) -> tuple[Implementation, Implementation]:
-    """symbols: what is compiled, where that is the project's own"""
+def _compiled(
+    op: str, *symbols: str, searched: tuple[str, ...] = ()
+) -> tuple[Implementation, Implementation]:
+    """symbols: what is compiled, where that is the project's own; searched: dtypes in which
+    max-autotune finds other kernels than eager's"""
     return (
         _library(op, "compile", "compiled", "_compile", *symbols, needs=("cxx",), own_output=True),
         _library(
@@ -203,6 +223,7 @@ def _compiled(op: str, *symbols: str) -> tuple[Implementation, Implementation]:
             *symbols,
             needs=("cxx",),
             own_output=True,
+            dtypes=searched,
         ),
     )
 
@@ -244,6 +265,34 @@ def _chain(
     )
 
 
+# What gemv and decode count beside their own.
+_DECODE = ("_plan", "_even_tiles", "_laid_out", "_is_hopper", "_processors")
+_BY_ROWS = "cuda_impl/matrices.py:Operands,operands,by_rows,is_weight,is_addressable,addressable"
+
+
+def _softmax(
+    variant: str,
+    effort: str,
+    kernels: tuple[str, ...],
+    *symbols: str,
+    more: tuple[str, ...] = (),
+    more_cuda: tuple[str, ...] = (),
+    more_cupy: tuple[str, ...] = (),
+) -> tuple[Implementation, Implementation]:
+    shared = "_rows,_whole,_has_clusters" if symbols else "_rows"
+    return _cuda(
+        "softmax",
+        variant,
+        effort,
+        kernels,
+        symbols=symbols,
+        more=more,
+        more_cuda=(*more_cuda, f"cuda_impl/softmax.py:{shared}") if symbols else more_cuda,
+        more_cupy=(*more_cupy, f"cuda_impl/softmax.py:{shared},_launch"),
+        plans="cuda_impl/softmax_plan.py",
+    )
+
+
 # Measured in this order: the library first, since it is every ratio's denominator, and first drafts
 # last, since minutes of them leave the card hot and its clocks low.
 IMPLEMENTATIONS: tuple[Implementation, ...] = (
@@ -259,15 +308,20 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         *("ROW_PLANS", "ROWS_LIMIT", "THREAD_BYTES", "THREAD_LOADS", "ONLINE_PLANS", "LOG2_E"),
         *("_exp", "_finite_or_zero", "online_tile", "_launch"),
     ),
-    *_cuda(
-        "softmax",
+    *_softmax(
         "registers",
         "good",
         ("softmax_registers_kernel", "softmax_cluster_kernel", "softmax_online_kernel"),
-        symbols=("HELD", "SHARED_BY", "SHARED_BY_ONE_BLOCK", "RowPlan", "_plan", "_has_clusters"),
+        *("HELD", "SHARED_BY", "SHARED_BY_ONE_BLOCK", "RowPlan", "online_plan", "_slots"),
+        *("PACKED_FROM", "PACKED_HELD", "PACKED_SHARED_BY", "HALF_SHARED_BY"),
+        *("few_plan", "FEW_SHARED_BY", "FEW_THREADS"),
+        more_cuda=("csrc/softmax_online.cu", "cuda_impl/softmax.py:_registers_plan,_processors"),
+        more_cupy=("cuda_impl/softmax.py:_registers_plan,_processors",),
     ),
+    *_softmax("online", "good", ("softmax_online_kernel",)),
     _triton("softmax", "sketch", "sketch", "sketch", ("softmax_sketch_kernel",)),
-    *_cuda("softmax", "naive", "naive", ("softmax_naive_kernel",)),
+    *_softmax("block", "sketch", ("softmax_block_kernel",)),
+    *_softmax("naive", "naive", ("softmax_naive_kernel",)),
     # chains
     *_chain(
         *("chain", "TWO_LOG2_E", "mode", "widen", "tanh", "_reciprocal"),
@@ -286,7 +340,8 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
     *_chain("chain_sfu", "TWO_LOG2_E", "mode", "widen", "tanh", "sigmoid_of_twice", "_reciprocal"),
     # matmul
     _library("matmul", "eager", "eager"),
-    *_compiled("matmul"),
+    # In float32 without TF32 the search takes 43 s and ends with cuBLAS's kernel, that of eager.
+    *_compiled("matmul", searched=("float16", "bfloat16")),
     _triton(
         "matmul",
         "tuned",
@@ -303,7 +358,7 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         "good",
         ("matmul_tiled_kernel",),
         symbols=("_processors",),
-        more=("cuda_impl/matrices.py:Operands,operands,by_rows,stored",),
+        more=("cuda_impl/matrices.py:Operands,operands,by_rows,stored,is_weight",),
         more_cupy=("cuda_impl/matmul.py:_pointers",),
     ),
     *_cuda(
@@ -317,8 +372,56 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
             *("_suits_wgmma", "_capability", "_processors"),
         ),
         more=("cuda_impl/matrices.py",),
-        more_cupy=("cuda_impl/matmul.py:_map_of,_pointers", "cuda_impl/tensor_map.py"),
+        more_cuda=("csrc/tensor_map.h",),
+        more_cupy=("cuda_impl/matmul.py:_pointers", "cuda_impl/tensor_map.py"),
         dtypes=("float16", "bfloat16"),
+    ),
+    *_cuda(
+        "matmul",
+        "decode",
+        "good",
+        ("matmul_decode_kernel",),
+        "sm_90",
+        symbols=(
+            *("Tile", "DecodePlan", "DECODE_TILES", "_check_hopper"),
+            *_DECODE,
+        ),
+        more=(_BY_ROWS,),
+        more_cuda=("cuda_impl/decode.py:_launch_extension",),
+        more_cupy=("cuda_impl/decode.py:_launch_rawmodule",),
+        dtypes=("float16", "bfloat16"),
+        most=(("m", 64),),
+        file="decode",
+    ),
+    *_cuda(
+        "matmul",
+        "skinny",
+        "good",
+        ("matmul_skinny_kernel",),
+        "sm_90",
+        symbols=(
+            *("SkinnyPlan", "SKINNY_PLANS", "SKINNY_STEPS"),
+            *("_plan", "_is_hopper", "_processors"),
+        ),
+        more=(_BY_ROWS,),
+        more_cuda=("csrc/tensor_map.h",),
+        more_cupy=("cuda_impl/skinny.py:_launch_rawmodule", "cuda_impl/tensor_map.py"),
+        dtypes=("float16", "bfloat16"),
+        most=(("m", 64),),
+        file="skinny",
+    ),
+    *_cuda(
+        "matmul",
+        "gemv",
+        "good",
+        ("matmul_gemv_kernel",),
+        symbols=("GemvPlan", "GEMV_ROWS", "GEMV_WARPS", *_DECODE),
+        more=(_BY_ROWS,),
+        more_cuda=("cuda_impl/decode.py:_launch_extension",),
+        more_cupy=("cuda_impl/decode.py:_launch_rawmodule",),
+        dtypes=("float16", "bfloat16"),
+        most=(("m", 4),),
+        file="decode",
     ),
     *_cuda(
         "matmul",

@@ -165,6 +165,12 @@ class Suite:
         missing = device.unmet(row, target)
         if row.dtypes and dtype not in row.dtypes:
             missing = f"hands {dtype} to another variant, which has a row of its own"
+        sizes = dict(zip(item.op.axes, item.case.sizes, strict=True))
+        for axis, most in row.most:
+            if sizes[axis] > most:
+                missing = (
+                    f"hands {axis} above {most} to another variant, which has a row of its own"
+                )
         if missing:
             return {"status": "skipped", "reason": missing}
         try:

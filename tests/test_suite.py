@@ -289,6 +289,22 @@ def test_a_dtype_that_a_variant_hands_on_is_skipped(run: Suite) -> None:
     assert measured["reason"] == "hands float32 to another variant, which has a row of its own"
 
 
+def test_a_size_that_a_variant_hands_on_is_skipped(run: Suite) -> None:
+    for most, status in ((4095, "skipped"), (4096, "ok")):
+        row = Implementation(
+            "softmax", "cuda", "right", "fakes", "right", (), "naive", most=(("rows", most),)
+        )
+        measured = run.measure(Item(OPS["softmax"], CASE, row, "cold", "device"))
+        assert measured["status"] == status
+        if status == "skipped":
+            assert measured["reason"] == (
+                "hands rows above 4095 to another variant, which has a row of its own"
+            )
+            # Under the same name, so that the suite doesn't take it for measured.
+            run._rows.clear()
+            run._measured.clear()
+
+
 def test_an_extension_older_than_its_sources_is_not_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
