@@ -30,18 +30,15 @@ cudaError_t launch_cluster(const void* x, void* out, int64_t rows, int64_t cols,
   return cudaGetLastError();
 }
 
-// 16-bit rows that are kept as they were loaded.
+// 16-bit rows that are kept as they were loaded, by clusters alone.
 template <typename T, bool kWhole>
 cudaError_t launch_packed(const void* x, void* out, int64_t rows, int64_t cols, int threads,
                           int elements, int cluster, cudaStream_t stream) {
   if constexpr (sizeof(T) == 2) {
-    if (threads != 512) return kNoInstance;
-    return with_one_of<48, 64>(elements, [&](auto kElements) {
-      if (cluster == 1) {
-        return launch_registers<T, 512, kElements, kWhole>(x, out, rows, cols, stream);
-      }
+    if (threads != 256) return kNoInstance;
+    return with_one_of<48, 56, 64>(elements, [&](auto kElements) {
       return with_one_of<2, 4, 8>(cluster, [&](auto kCluster) {
-        return launch_cluster<T, 512, kElements, kCluster, kWhole>(x, out, rows, cols, stream);
+        return launch_cluster<T, 256, kElements, kCluster, kWhole>(x, out, rows, cols, stream);
       });
     });
   }
@@ -50,8 +47,7 @@ cudaError_t launch_packed(const void* x, void* out, int64_t rows, int64_t cols, 
 
 }  // namespace
 
-// The instances below are those that `registers_plan` in cuda_impl/softmax_plan.py
-// ask for.
+// The instances below are those that `registers_plan` in cuda_impl/softmax_plan.py asks for.
 cudaError_t softmax_registers(const void* x, void* out, int64_t rows, int64_t cols, DType dtype,
                               int threads, int elements, int cluster, bool whole,
                               cudaStream_t stream) {
@@ -81,16 +77,18 @@ cudaError_t softmax_registers(const void* x, void* out, int64_t rows, int64_t co
         });
       }
       if (cluster > 1) {
-        if constexpr (sizeof(T) == 4) {
-          if (threads != 1024) return kNoInstance;
-          return with_one_of<24, 32>(elements, [&](auto kElements) {
-            return with_one_of<2, 8>(cluster, [&](auto kCluster) {
-              return launch_cluster<T, 1024, kElements, kCluster, kWhole>(x, out, rows, cols,
-                                                                          stream);
-            });
-          });
-        }
-        return kNoInstance;
+        if (threads != 1024) return kNoInstance;
+        return with_one_of<24, 32>(elements, [&](auto kElements) {
+          if (cluster == 8) {
+            return launch_cluster<T, 1024, kElements, 8, kWhole>(x, out, rows, cols, stream);
+          }
+          if constexpr (sizeof(T) == 4) {
+            if (cluster == 2) {
+              return launch_cluster<T, 1024, kElements, 2, kWhole>(x, out, rows, cols, stream);
+            }
+          }
+          return kNoInstance;
+        });
       }
       if (threads == 4) {
         return with_one_of<8, 16, 24, 32>(elements, [&](auto kElements) {

@@ -44,7 +44,7 @@ SHARED_BY = (
     # A cluster shares the row, through distributed shared memory.
     (1024, 2),
     (512, 8),
-    # As far as registers and portable clusters reach: 262144 columns.
+    # As far as registers and portable clusters reach: 262144 columns, 0.72 of a copy in 16 bits.
     (1024, 8),
 )
 
@@ -53,12 +53,12 @@ SHARED_BY = (
 # four at 65536 columns: 0.92.
 HALF_SHARED_BY = ((512, 2), (512, 4))
 
-# Longer ones, and those without alignment, are kept in 16 bits, twice as many a thread: 0.89 at
-# 131072 columns, where eight blocks of floats reach 0.85; 0.83 at 262144, where they reach 0.72;
-# 0.78 at 50257, where four reach 0.63.
+# Longer ones, and those without alignment, are kept in 16 bits, twice as many a thread. Three
+# blocks of 256 threads fit an SM, whose 80 registers a thread hold 64 elements without spills: 96 KB
+# of the row on their way, where 1024 threads of floats have 64 KB.
 PACKED_FROM = 16385
-PACKED_HELD = (48, 64)
-PACKED_SHARED_BY = ((512, 1), (512, 2), (512, 4), (512, 8))
+PACKED_HELD = (48, 56, 64)
+PACKED_SHARED_BY = ((256, 2), (256, 4), (256, 8))
 
 # Before compute capability 9.0 there are no clusters.
 SHARED_BY_ONE_BLOCK = tuple(pair for pair in SHARED_BY if pair[1] == 1)

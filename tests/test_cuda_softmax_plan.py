@@ -74,8 +74,8 @@ def test_who_computes_what() -> None:
     # Two blocks an SM. Longer 16-bit rows are kept packed, float32's have as many bytes already.
     assert plan(2**13, 32768) == (512, 32, 2)
     assert plan(2**12, 65536) == (512, 32, 4)
-    assert plan(2**11, 131072) == (512, 64, 4)
-    assert plan(2**10, 262144) == (512, 64, 8)
+    assert plan(2**11, 131072) == (256, 64, 8)
+    assert plan(2**10, 262144) == (1024, 32, 8)
     assert plan(2**12, 32768, 4) == (1024, 32, 1)
     assert plan(2**9, 262144, 4) == (1024, 32, 8)
     assert plan(2**10, 262144 + 8) == (512, 0, 1)
@@ -84,7 +84,7 @@ def test_who_computes_what() -> None:
     assert plan(32, 32000) == (512, 8, 8)
     assert plan(64, 32000) == (512, 16, 4)
     assert plan(1, 131072) == plan(32, 131072) == (512, 32, 8)
-    assert plan(64, 128256) == (512, 64, 4)
+    assert plan(64, 128256) == (256, 64, 8)
 
 
 def test_other_devices_get_the_plans_without_clusters() -> None:
@@ -98,11 +98,7 @@ def test_other_devices_get_the_plans_without_clusters() -> None:
 def test_nothing_spills(dtype: torch.dtype, capability: tuple[int, int], tmp_path: Path) -> None:
     expressions = tuple(plan.expression(dtype) for plan in every_plan(dtype.itemsize))
     cubin = cubin_of("softmax_registers.cuh", expressions, capability)
-    # 64 elements in 32 of 64 registers: what a few of a thread's words are spilled to is 3 % of
-    # what it moves, and stays in L1.
-    packed = dtype.itemsize == 2
-    usage = dump(cubin, tmp_path, "--dump-resource-usage")
-    assert_nothing_spilled(usage, len(expressions), allowed=80 if packed else 0)
+    assert_nothing_spilled(dump(cubin, tmp_path, "--dump-resource-usage"), len(expressions))
 
 
 def test_a_packed_row_waits_in_half_the_registers(tmp_path: Path) -> None:

@@ -15,11 +15,13 @@
 #include "softmax_share.cuh"
 
 // Threads that must fit an SM together, so that while some wait for loads others compute and
-// store: it bounds the registers a thread may have (65536 / 1024 = 64).
+// store: it bounds the registers a thread may have (65536 / 1024 = 64). A packed share of 64
+// elements has 32 registers of data alone, and would spill with 64.
 template <int kElements>
-constexpr int kResident = kElements <= 8    ? 2048
-                          : kElements <= 16 ? 1536
-                                            : 1024;
+constexpr int kResident = kElements <= 8             ? 2048
+                          : kElements <= 16          ? 1536
+                          : kElements <= kMostFloats ? 1024
+                                                     : 768;
 
 // Threads a block, of which kThreads share a row.
 template <int kThreads>
