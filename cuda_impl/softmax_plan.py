@@ -54,8 +54,8 @@ SHARED_BY = (
 HALF_SHARED_BY = ((512, 2), (512, 4))
 
 # Longer ones, and those without alignment, are kept in 16 bits, twice as many a thread. Three
-# blocks of 256 threads fit an SM, whose 80 registers a thread hold 64 elements without spills: 96 KB
-# of the row on their way, where 1024 threads of floats have 64 KB.
+# blocks of 256 threads fit an SM, whose 80 registers a thread hold 64 elements without spills:
+# 96 KB of the row on their way, where 1024 threads of floats have 64 KB.
 PACKED_FROM = 16385
 PACKED_HELD = (48, 56, 64)
 PACKED_SHARED_BY = ((256, 2), (256, 4), (256, 8))
