@@ -7,10 +7,10 @@ costs its own rows and no others.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 __all__ = [
     "EAGER",
@@ -19,6 +19,7 @@ __all__ = [
     "NEEDS",
     "TIERS",
     "Implementation",
+    "Skip",
     "find",
     "of_op",
 ]
@@ -33,10 +34,36 @@ EAGER = "library/eager"
 EFFORTS = ("call", "sketch", "naive", "good", "tuned")
 
 # What a row may need of the machine. `benchmarks.device.unmet` says which are missing, and how
-# to get them; nothing else is a reason to skip.
+# to get them. A row may leave out cases besides: see `Skip`.
 NEEDS = ("gpu", "triton", "cupy", "extension", "sm_90", "cxx")
 
 Needs = Literal["gpu", "triton", "cupy", "extension", "sm_90", "cxx"]
+
+
+class Skip(NamedTuple):
+    """Cases for a GPU that a row leaves out: those of which all that is given holds.
+
+    reason: what the record says of them
+    axis: of the op; "" for any size
+    least, most: sizes of the axis, both included; but: those in between that stay
+    dtypes: none for any
+    """
+
+    reason: str
+    axis: str = ""
+    least: int = 0
+    most: float = math.inf
+    but: tuple[int, ...] = ()
+    dtypes: tuple[str, ...] = ()
+
+    def covers(self, sizes: Mapping[str, int], dtype: str) -> bool:
+        """sizes: of the case, by axis"""
+        if self.dtypes and dtype not in self.dtypes:
+            return False
+        if not self.axis:
+            return True
+        size = sizes[self.axis]
+        return self.least <= size <= self.most and size not in self.but
 
 
 @dataclass(frozen=True)
@@ -53,7 +80,8 @@ class Implementation:
     effort: one of ``EFFORTS``
     needs: some of ``NEEDS``
     rounds_once: computes wider than its 16-bit dtype and rounds the result alone
-    dtypes: those it computes itself, where it hands others to a variant with a row of its own
+    skips: cases that it leaves out: what it hands to a variant with a row of its own, and what
+        would take long and say nothing new
     patience: seconds that a call may take; slower cases are skipped
     issue: how its calls are sent to the device when it is timed: "graph" (replayed from a CUDA
         graph, launch cost outside) or "stream" (one by one, as its user would)
@@ -71,7 +99,7 @@ class Implementation:
     issue: Literal["graph", "stream"] = "graph"
     own_output: bool = False
     rounds_once: bool = True
-    dtypes: tuple[str, ...] = ()
+    skips: tuple[Skip, ...] = ()
     patience: float = math.inf
 
     def __post_init__(self) -> None:
@@ -87,6 +115,10 @@ class Implementation:
     def name(self) -> str:
         """For instance ``triton/tuned``: unique within its op."""
         return f"{self.tier}/{self.variant}"
+
+    def left_out(self, sizes: Mapping[str, int], dtype: str) -> str:
+        """Why the row leaves a case out; "" where it doesn't. sizes: of the case, by axis"""
+        return next((skip.reason for skip in self.skips if skip.covers(sizes, dtype)), "")
 
     def resolve(self) -> Callable[..., Any]:
         """The function itself. Imports its tier."""
@@ -115,6 +147,7 @@ def _triton(
     kernels: tuple[str, ...],
     *symbols: str,
     more: tuple[str, ...] = (),
+    skips: tuple[Skip, ...] = (),
 ) -> Implementation:
     return Implementation(
         op=op,
@@ -126,6 +159,7 @@ def _triton(
         effort=effort,
         kernels=kernels,
         needs=("triton",),
+        skips=skips,
     )
 
 
@@ -139,62 +173,88 @@ def _cuda(
     more: tuple[str, ...] = (),
     more_cuda: tuple[str, ...] = (),
     more_cupy: tuple[str, ...] = (),
-    dtypes: tuple[str, ...] = (),
+    skips: tuple[Skip, ...] = (),
+    skips_cupy: tuple[Skip, ...] = (),
+    file: str = "",
+    plans: str = "",
 ) -> tuple[Implementation, Implementation]:
     """The two ways to one kernel source: the extension and CuPy.
 
-    symbols: of cuda_impl/`op`.py, and `more` sources, that both count; more_cuda, more_cupy: that
-        one of them does
+    file: of cuda_impl/, where that is not `op`.py; plans: the one with the plan, where that is not
+        `file`
+    symbols: that both count, of the file with the plan
+    more: sources that both count; more_cuda, more_cupy: that one of them does
+    skips: of both; skips_cupy: of CuPy's besides
     """
+    file = file or op
     kernel_source = f"csrc/kernels/{op}_{variant}.cuh"
     # Some cases would take a first draft minutes.
     patience = 0.5 if effort == "naive" else math.inf
+    ways = f"cuda_impl/{file}.py"
     plan = ",".join((f"{variant}_plan", *symbols))
+
+    def functions(way: str) -> tuple[str, ...]:
+        if plans:
+            return (f"{ways}:{variant}_{way}", f"{plans}:{plan}")
+        return (f"{ways}:{variant}_{way},{plan}",)
+
     return (
         Implementation(
             op=op,
             tier="cuda",
             variant=variant,
-            module=f"cuda_impl.{op}",
+            module=f"cuda_impl.{file}",
             function=f"{variant}_extension",
             sources=(
                 kernel_source,
                 f"csrc/{op}_{variant}.cu",
-                f"cuda_impl/{op}.py:{variant}_extension,{plan}",
+                *functions("extension"),
                 *more,
                 *more_cuda,
             ),
             effort=effort,
             kernels=kernels,
             needs=("gpu", "extension", *needs),
-            dtypes=dtypes,
+            skips=skips,
             patience=patience,
         ),
         Implementation(
             op=op,
             tier="cupy",
             variant=variant,
-            module=f"cuda_impl.{op}",
+            module=f"cuda_impl.{file}",
             function=f"{variant}_rawmodule",
             sources=(
                 kernel_source,
-                f"cuda_impl/{op}.py:{variant}_rawmodule,{plan}",
+                *functions("rawmodule"),
                 *more,
                 *more_cupy,
             ),
             effort=effort,
             kernels=kernels,
             needs=("gpu", "cupy", *needs),
-            dtypes=dtypes,
+            skips=(*skips, *skips_cupy),
             patience=patience,
         ),
     )
 
 
-def _compiled(op: str, *symbols: str) -> tuple[Implementation, Implementation]:
-    """symbols: what is compiled, where that is the project's own"""
+def _compiled(
+    op: str, *symbols: str, skips: tuple[Skip, ...] = (), skips_max: tuple[Skip, ...] = ()
+) -> tuple[Implementation, Implementation]:
+    """symbols: what is compiled, where that is the project's own; skips: of the default mode;
+    skips_max: of max-autotune"""
     return (
-        _library(op, "compile", "compiled", "_compile", *symbols, needs=("cxx",), own_output=True),
+        _library(
+            op,
+            "compile",
+            "compiled",
+            "_compile",
+            *symbols,
+            needs=("cxx",),
+            own_output=True,
+            skips=skips,
+        ),
         _library(
             op,
             "compile-max",
@@ -203,6 +263,7 @@ def _compiled(op: str, *symbols: str) -> tuple[Implementation, Implementation]:
             *symbols,
             needs=("cxx",),
             own_output=True,
+            skips=skips_max,
         ),
     )
 
@@ -244,12 +305,83 @@ def _chain(
     )
 
 
+_16_BIT = ("float16", "bfloat16")
+
+_TWIN = "the same kernel as the cuda row, which is measured here"
+
+# Softmax: max-autotune takes 5 s a case. On an H200 it was 0 to 6 % slower than default mode up to
+# 1024 columns, 2 to 6 % slower than eager from 16384 on, and 11 to 21 % slower than default mode
+# with 1 and 64 rows.
+_SEARCH_SOFTMAX = (
+    Skip("max-autotune loses to default mode up to 1024 columns", "cols", most=1024),
+    Skip("max-autotune loses to default mode up to 64 rows", "rows", most=64),
+    # 50257: rows start anywhere, which eager likes least.
+    Skip("max-autotune loses to eager from 16384 columns on", "cols", least=16384, but=(50257,)),
+)
+
+# First drafts show a shape, for which few lengths in one dtype are enough.
+_DRAFT = (
+    Skip("a draft, measured with many rows", "rows", most=64),
+    Skip("a draft, measured in bfloat16", dtypes=("float16", "float32")),
+)
+_SLOW_DRAFT = (
+    *_DRAFT,
+    Skip("a draft, measured at 1024, 4096 and 65536 columns", "cols", but=(1024, 4096, 65536)),
+)
+_SOFTMAX_TWIN = (Skip(_TWIN, "cols", but=(4096,)),)
+
+# Products of up to so many rows are those of csrc/kernels/matmul_{gemv,decode,skinny}.cuh.
+_FEW_ROWS = 64
+_MANY_ROWS = (
+    Skip("made for more rows: gemv, decode and skinny are for up to 64", "m", most=_FEW_ROWS),
+)
+_HANDS_ON = "hands {} to another variant, which has a row of its own"
+_TENSOR_CORES = (Skip(_HANDS_ON.format("float32"), dtypes=("float32",)),)
+
+
+def _up_to(rows: int) -> tuple[Skip, ...]:
+    """Of a product's variant that takes 16-bit inputs and up to so many rows."""
+    return (*_TENSOR_CORES, Skip(_HANDS_ON.format(f"m above {rows}"), "m", least=rows + 1))
+
+
+# What gemv and decode count beside their own.
+_DECODE = ("_plan", "_even_tiles", "_laid_out", "_is_hopper", "_processors")
+_BY_ROWS = "cuda_impl/matrices.py:Operands,operands,by_rows,is_weight,is_addressable,addressable"
+
+
+def _softmax(
+    variant: str,
+    effort: str,
+    kernels: tuple[str, ...],
+    *symbols: str,
+    more: tuple[str, ...] = (),
+    more_cuda: tuple[str, ...] = (),
+    more_cupy: tuple[str, ...] = (),
+    skips: tuple[Skip, ...] = (),
+    skips_cupy: tuple[Skip, ...] = (),
+) -> tuple[Implementation, Implementation]:
+    shared = "_rows,_whole,_has_clusters" if symbols else "_rows"
+    return _cuda(
+        "softmax",
+        variant,
+        effort,
+        kernels,
+        symbols=symbols,
+        more=more,
+        more_cuda=(*more_cuda, f"cuda_impl/softmax.py:{shared}") if symbols else more_cuda,
+        more_cupy=(*more_cupy, f"cuda_impl/softmax.py:{shared},_launch"),
+        plans="cuda_impl/softmax_plan.py",
+        skips=skips,
+        skips_cupy=skips_cupy,
+    )
+
+
 # Measured in this order: the library first, since it is every ratio's denominator, and first drafts
 # last, since minutes of them leave the card hot and its clocks low.
 IMPLEMENTATIONS: tuple[Implementation, ...] = (
     # softmax
     _library("softmax", "eager", "eager"),
-    *_compiled("softmax"),
+    *_compiled("softmax", skips_max=_SEARCH_SOFTMAX),
     _triton(
         "softmax",
         "tuned",
@@ -259,15 +391,33 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         *("ROW_PLANS", "ROWS_LIMIT", "THREAD_BYTES", "THREAD_LOADS", "ONLINE_PLANS", "LOG2_E"),
         *("_exp", "_finite_or_zero", "online_tile", "_launch"),
     ),
-    *_cuda(
-        "softmax",
+    *_softmax(
         "registers",
         "good",
         ("softmax_registers_kernel", "softmax_cluster_kernel", "softmax_online_kernel"),
-        symbols=("HELD", "SHARED_BY", "SHARED_BY_ONE_BLOCK", "RowPlan", "_plan", "_has_clusters"),
+        *("HELD", "SHARED_BY", "SHARED_BY_ONE_BLOCK", "RowPlan", "online_plan", "_slots"),
+        *("PACKED_FROM", "PACKED_HELD", "PACKED_SHARED_BY", "HALF_SHARED_BY"),
+        *("few_plan", "FEW_SHARED_BY", "FEW_THREADS"),
+        more_cuda=("csrc/softmax_online.cu", "cuda_impl/softmax.py:_registers_plan,_processors"),
+        more_cupy=("cuda_impl/softmax.py:_registers_plan,_processors",),
     ),
-    _triton("softmax", "sketch", "sketch", "sketch", ("softmax_sketch_kernel",)),
-    *_cuda("softmax", "naive", "naive", ("softmax_naive_kernel",)),
+    *_softmax(
+        "online",
+        "good",
+        ("softmax_online_kernel",),
+        skips=(
+            Skip("for rows too long for registers", "cols", most=32767, but=(4096,)),
+            Skip("for rows that fill the device", "rows", most=64),
+        ),
+        skips_cupy=_SOFTMAX_TWIN,
+    ),
+    _triton("softmax", "sketch", "sketch", "sketch", ("softmax_sketch_kernel",), skips=_DRAFT),
+    *_softmax(
+        "block", "sketch", ("softmax_block_kernel",), skips=_SLOW_DRAFT, skips_cupy=_SOFTMAX_TWIN
+    ),
+    *_softmax(
+        "naive", "naive", ("softmax_naive_kernel",), skips=_SLOW_DRAFT, skips_cupy=_SOFTMAX_TWIN
+    ),
     # chains
     *_chain(
         *("chain", "TWO_LOG2_E", "mode", "widen", "tanh", "_reciprocal"),
@@ -286,7 +436,28 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
     *_chain("chain_sfu", "TWO_LOG2_E", "mode", "widen", "tanh", "sigmoid_of_twice", "_reciprocal"),
     # matmul
     _library("matmul", "eager", "eager"),
-    *_compiled("matmul"),
+    *_compiled(
+        "matmul",
+        # Larger products: never more than 0.15 % apart.
+        skips=(
+            Skip(
+                "torch.compile in default mode calls eager's kernel",
+                "m",
+                most=_FEW_ROWS,
+                dtypes=_16_BIT,
+            ),
+        ),
+        skips_max=(
+            # Without TF32 the search takes 43 s.
+            Skip("max-autotune ends with eager's kernel in float32", dtypes=("float32",)),
+            Skip(
+                "max-autotune takes 5 s a case: measured with 1, 16 and 64 rows",
+                "m",
+                most=_FEW_ROWS,
+                but=(1, 16, 64),
+            ),
+        ),
+    ),
     _triton(
         "matmul",
         "tuned",
@@ -303,8 +474,9 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         "good",
         ("matmul_tiled_kernel",),
         symbols=("_processors",),
-        more=("cuda_impl/matrices.py:Operands,operands,by_rows,stored",),
+        more=("cuda_impl/matrices.py:Operands,operands,by_rows,stored,is_weight",),
         more_cupy=("cuda_impl/matmul.py:_pointers",),
+        skips=_MANY_ROWS,
     ),
     *_cuda(
         "matmul",
@@ -317,8 +489,55 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
             *("_suits_wgmma", "_capability", "_processors"),
         ),
         more=("cuda_impl/matrices.py",),
-        more_cupy=("cuda_impl/matmul.py:_map_of,_pointers", "cuda_impl/tensor_map.py"),
-        dtypes=("float16", "bfloat16"),
+        more_cuda=("csrc/tensor_map.h",),
+        more_cupy=("cuda_impl/matmul.py:_pointers", "cuda_impl/tensor_map.py"),
+        skips=(*_TENSOR_CORES, *_MANY_ROWS),
+    ),
+    *_cuda(
+        "matmul",
+        "decode",
+        "good",
+        ("matmul_decode_kernel",),
+        "sm_90",
+        symbols=(
+            *("Tile", "DecodePlan", "DECODE_TILES", "_check_hopper"),
+            *_DECODE,
+        ),
+        more=(_BY_ROWS,),
+        more_cuda=("cuda_impl/decode.py:_launch_extension",),
+        more_cupy=("cuda_impl/decode.py:_launch_rawmodule",),
+        skips=_up_to(_FEW_ROWS),
+        skips_cupy=(Skip(_TWIN, "m", but=(16,)),),
+        file="decode",
+    ),
+    *_cuda(
+        "matmul",
+        "skinny",
+        "good",
+        ("matmul_skinny_kernel",),
+        "sm_90",
+        symbols=(
+            *("SkinnyPlan", "SKINNY_PLANS", "SKINNY_STEPS"),
+            *("_plan", "_is_hopper", "_processors"),
+        ),
+        more=(_BY_ROWS,),
+        more_cuda=("csrc/tensor_map.h",),
+        more_cupy=("cuda_impl/skinny.py:_launch_rawmodule", "cuda_impl/tensor_map.py"),
+        skips=_up_to(_FEW_ROWS),
+        file="skinny",
+    ),
+    *_cuda(
+        "matmul",
+        "gemv",
+        "good",
+        ("matmul_gemv_kernel",),
+        symbols=("GemvPlan", "GEMV_ROWS", "GEMV_WARPS", *_DECODE),
+        more=(_BY_ROWS,),
+        more_cuda=("cuda_impl/decode.py:_launch_extension",),
+        more_cupy=("cuda_impl/decode.py:_launch_rawmodule",),
+        skips=_up_to(4),
+        skips_cupy=(Skip(_TWIN, "m", but=(1,)),),
+        file="decode",
     ),
     *_cuda(
         "matmul",
@@ -326,6 +545,12 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         "naive",
         ("matmul_naive_kernel",),
         more_cupy=("cuda_impl/matmul.py:_pointers",),
+        skips=(
+            *_MANY_ROWS,
+            *(Skip("a call takes a second or more", axis, least=8192) for axis in ("k", "n")),
+            Skip("as fast as in bfloat16", dtypes=("float16",)),
+        ),
+        skips_cupy=(Skip(_TWIN, dtypes=_16_BIT),),
     ),
 )
 

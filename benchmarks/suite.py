@@ -161,12 +161,12 @@ class Suite:
 
     def _check(self, item: Item) -> dict[str, Any]:
         target = torch.device("cpu") if item.mode == "interpreter" else device.best_device()
-        row, dtype = item.implementation, dtype_name(item.case.dtype)
-        missing = device.unmet(row, target)
-        if row.dtypes and dtype not in row.dtypes:
-            missing = f"hands {dtype} to another variant, which has a row of its own"
-        if missing:
-            return {"status": "skipped", "reason": missing}
+        row, case = item.implementation, item.case
+        reason = device.unmet(row, target)
+        if case in item.op.benchmark_cases:
+            reason = reason or row.left_out(item.op.sizes(case), dtype_name(case.dtype))
+        if reason:
+            return {"status": "skipped", "reason": reason}
         try:
             return self._ask(item, do="check", name=row.name)
         except WorkerError as error:

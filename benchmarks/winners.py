@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from dataclasses import dataclass
 
@@ -12,6 +13,9 @@ __all__ = ["BEST_CALL", "OpView", "TierView", "ops_of"]
 
 # A product measured against itself may differ by 1 %: nobody wins by less.
 DRAW = 1.01
+
+# Products of up to so many rows have kernels of their own.
+FEW_ROWS = 64
 
 BEST_CALL = "best library call"
 
@@ -98,8 +102,11 @@ def ops_of(cases: tuple[CaseView, ...]) -> tuple[OpView, ...]:
 
 
 def _group(case: CaseView) -> str:
-    """The op; float32 products by themselves, since other units compute them than all others."""
+    """The op; float32 products by themselves, since other units compute them than all others, and
+    those of few rows, since it's memory that they wait for."""
     row = case.rows[0].row
+    if row["sizes"].get("m", math.inf) <= FEW_ROWS:
+        return f"{case.op} few rows"
     return f"{case.op} float32" if row["flops"] and row["dtype"] == "float32" else case.op
 
 
@@ -131,11 +138,14 @@ def _best(variants: dict[str, _Timed]) -> _Timed:
     """The fastest variant over the cases that all have; the one with the most cases if none is.
 
     Else a variant that was skipped where it is slow would win by the cases that it is left with.
+    One with at most half as many cases as another is made for those alone and stands for no tier.
     """
-    shared = set.intersection(*map(set, variants.values()))
+    most = max(map(len, variants.values()))
+    wide = [rows for rows in variants.values() if 2 * len(rows) > most]
+    shared = set.intersection(*map(set, wide))
     if not shared:
-        return max(variants.values(), key=len)
-    return max(variants.values(), key=lambda rows: _mean([rows[case] for case in sorted(shared)]))
+        return max(wide, key=len)
+    return max(wide, key=lambda rows: _mean([rows[case] for case in sorted(shared)]))
 
 
 def _mean(rows: list[Figures]) -> float:

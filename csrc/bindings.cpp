@@ -12,15 +12,20 @@ void bind_matmul(pybind11::module_& module);
 
 namespace {
 
-void softmax_naive_binding(const at::Tensor& x, const at::Tensor& out, int threads) {
+using SoftmaxPlain = decltype(softmax_naive);
+using ChainNaive = decltype(chain_naive);
+using ChainPacked = decltype(chain_packed);
+
+template <SoftmaxPlain kLaunch>
+void softmax_plain_binding(const at::Tensor& x, const at::Tensor& out, int threads) {
   check_first("x", x);
   check_dimensions("x", x, 2);
   check_beside("out", out, x, x.sizes());
   check_threads(threads);
   if (x.numel() == 0) return;
   const Scope scope(x);
-  check_launch("softmax_naive", softmax_naive(x.const_data_ptr(), out.mutable_data_ptr(), x.size(0),
-                                              x.size(1), dtype_of(x), threads, scope.stream));
+  check_launch("plain softmax", kLaunch(x.const_data_ptr(), out.mutable_data_ptr(), x.size(0),
+                                        x.size(1), dtype_of(x), threads, scope.stream));
 }
 
 void softmax_registers_binding(const at::Tensor& x, const at::Tensor& out, int threads,
@@ -36,9 +41,6 @@ void softmax_registers_binding(const at::Tensor& x, const at::Tensor& out, int t
                softmax_registers(x.const_data_ptr(), out.mutable_data_ptr(), x.size(0), x.size(1),
                                  dtype_of(x), threads, elements, cluster, whole, scope.stream));
 }
-
-using ChainNaive = decltype(chain_naive);
-using ChainPacked = decltype(chain_packed);
 
 void check_chain(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& bias,
                  const at::Tensor& out) {
@@ -99,7 +101,9 @@ void chain_streamed_binding(const at::Tensor& x, const at::Tensor& residual, con
 }  // namespace
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
-  module.def("softmax_naive", &softmax_naive_binding);
+  module.def("softmax_naive", &softmax_plain_binding<softmax_naive>);
+  module.def("softmax_block", &softmax_plain_binding<softmax_block>);
+  module.def("softmax_online", &softmax_plain_binding<softmax_online>);
   module.def("softmax_registers", &softmax_registers_binding);
   module.def("chain_naive", &chain_naive_binding<chain_naive>);
   module.def("chain_packed", &chain_packed_binding<chain_packed>);

@@ -9,6 +9,10 @@
 // x, out: [rows, cols]; rows, cols > 0; threads: of a block, here and below
 cudaError_t softmax_naive(const void* x, void* out, int64_t rows, int64_t cols, DType dtype,
                           int threads, cudaStream_t stream);
+cudaError_t softmax_block(const void* x, void* out, int64_t rows, int64_t cols, DType dtype,
+                          int threads, cudaStream_t stream);
+cudaError_t softmax_online(const void* x, void* out, int64_t rows, int64_t cols, DType dtype,
+                           int threads, cudaStream_t stream);
 
 // threads: a row's threads (in each of `cluster` blocks); elements: a thread's share of the row;
 // whole: every row of x and out starts and ends at a 16-byte boundary.

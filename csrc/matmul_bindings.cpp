@@ -40,8 +40,14 @@ void check_operands(const at::Tensor& a, const at::Tensor& b, bool weight, const
 void check_rows_aligned(const char* name, const at::Tensor& x, int64_t stride) {
   TORCH_CHECK_VALUE(reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0 &&
                         stride * x.element_size() % 16 == 0 && stride >= x.size(1),
-                    "the plan copies by TMA, but the rows of ", name,
+                    "the plan copies 16 bytes at a time, but the rows of ", name,
                     " don't start at multiples of 16 bytes");
+}
+
+// The tensor memory accelerator takes coordinates of 32 bits.
+void check_counted(const at::Tensor& out, int64_t k) {
+  TORCH_CHECK_VALUE(std::max({out.size(0), out.size(1), k}) < int64_t{1} << 30,
+                    "the plan counts in 32 bits, but a size is 2^30 or more");
 }
 
 // Exactly 9: the instructions are Hopper's own, and later architectures don't have them.
@@ -82,9 +88,8 @@ void matmul_wgmma_binding(const at::Tensor& a, const at::Tensor& b, bool weight,
   check_rows_aligned("a", a, a.stride(0));
   check_rows_aligned("b", b, b.stride(0));
   if (bulk) check_rows_aligned("out", out, out.size(1));
-  TORCH_CHECK_VALUE(
-      std::max({out.size(0), out.size(1), a.size(1)}) < int64_t{1} << 30 && blocks > 0,
-      "the plan counts in 32 bits, but a size is 2^30 or more");
+  check_counted(out, a.size(1));
+  TORCH_CHECK_VALUE(blocks > 0, "the plan has no blocks");
   const Scope scope(a);
   check_hopper();
   check_launch(
@@ -94,10 +99,68 @@ void matmul_wgmma_binding(const at::Tensor& a, const at::Tensor& b, bool weight,
                    tile_n, stages, cluster, blocks, bulk, scope.stream));
 }
 
+// What gemv and decode ask for alike.
+void check_shared_out(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, int batch,
+                      int blocks, int64_t tiles, bool vector) {
+  check_operands(a, b, true, out);
+  check_by_rows("b", b);
+  if (vector) {
+    check_rows_aligned("a", a, a.stride(0));
+    check_rows_aligned("b", b, b.stride(0));
+    TORCH_CHECK_VALUE(a.size(1) % 8 == 0, "the plan moves 16-byte packs, but K is ", a.size(1));
+  }
+  TORCH_CHECK_VALUE(out.size(0) <= batch, "the plan is for ", batch, " rows of a, got ",
+                    out.size(0));
+  TORCH_CHECK_VALUE(blocks > 0 && tiles > 0, "the plan has no tiles or no blocks");
+}
+
+void matmul_gemv_binding(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, int batch,
+                         int split, int blocks, int64_t tiles, bool vector) {
+  check_shared_out(a, b, out, batch, blocks, tiles, vector);
+  const Scope scope(a);
+  check_launch("matmul_gemv",
+               matmul_gemv(a.const_data_ptr(), b.const_data_ptr(), out.mutable_data_ptr(),
+                           out.size(0), out.size(1), a.size(1), a.stride(0), b.stride(0),
+                           dtype_of(a), batch, split, blocks, tiles, vector, scope.stream));
+}
+
+void matmul_decode_binding(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out,
+                           int rows, int batch, int stages, int splits, int blocks, int64_t tiles,
+                           bool vector) {
+  check_shared_out(a, b, out, batch, blocks, tiles, vector);
+  const Scope scope(a);
+  check_capability("clusters of blocks", 9);
+  check_launch(
+      "matmul_decode",
+      matmul_decode(a.const_data_ptr(), b.const_data_ptr(), out.mutable_data_ptr(), out.size(0),
+                    out.size(1), a.size(1), a.stride(0), b.stride(0), dtype_of(a), rows, batch,
+                    stages, splits, blocks, tiles, vector, scope.stream));
+}
+
+void matmul_skinny_binding(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out,
+                           int rows, int batch, int stages, int splits) {
+  check_operands(a, b, true, out);
+  check_by_rows("b", b);
+  check_rows_aligned("a", a, a.stride(0));
+  check_rows_aligned("b", b, b.stride(0));
+  check_counted(out, a.size(1));
+  TORCH_CHECK_VALUE(out.size(0) <= batch, "the plan is for ", batch, " rows of a, got ",
+                    out.size(0));
+  const Scope scope(a);
+  check_hopper();
+  check_launch("matmul_skinny",
+               matmul_skinny(a.const_data_ptr(), b.const_data_ptr(), out.mutable_data_ptr(),
+                             out.size(0), out.size(1), a.size(1), a.stride(0), b.stride(0),
+                             dtype_of(a), rows, batch, stages, splits, scope.stream));
+}
+
 }  // namespace
 
 void bind_matmul(pybind11::module_& module) {
   module.def("matmul_naive", &matmul_naive_binding);
   module.def("matmul_tiled", &matmul_tiled_binding);
   module.def("matmul_wgmma", &matmul_wgmma_binding);
+  module.def("matmul_gemv", &matmul_gemv_binding);
+  module.def("matmul_decode", &matmul_decode_binding);
+  module.def("matmul_skinny", &matmul_skinny_binding);
 }

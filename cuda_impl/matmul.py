@@ -15,7 +15,7 @@ from torch import Tensor
 from cuda_impl import rawmodule
 from cuda_impl.extension import compiled
 from cuda_impl.matrices import addressable, is_addressable, operands, stored
-from cuda_impl.tensor_map import tensor_map
+from cuda_impl.tensor_map import map_of
 
 __all__ = [
     "naive_extension",
@@ -217,10 +217,10 @@ def wgmma_rawmodule(a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tenso
         # Named, so that padded copies and maps live until the launch has taken them.
         left, right = addressable(given.a), addressable(right)
         bulk = is_addressable(given.out)
-        map_a = _map_of(left, tile.rows)
-        map_b = _map_of(right, tile.cols // tile.cluster if weight else 64)
+        map_a = map_of(left, tile.rows)
+        map_b = map_of(right, tile.cols // tile.cluster if weight else 64)
         # Without bulk stores the kernel doesn't look at it.
-        map_out = _map_of(given.out, 64) if bulk else map_a
+        map_out = map_of(given.out, 64) if bulk else map_a
         rawmodule.launch(
             left,
             "matmul_wgmma.cuh",
@@ -247,10 +247,6 @@ def _suits_wgmma(a: Tensor, out: Tensor) -> bool:
         )
     # The tensor cores have no float32, and the tensor memory accelerator counts in 32 bits.
     return a.element_size() == 2 and max(*a.shape, *out.shape) < 2**30
-
-
-def _map_of(x: Tensor, box_rows: int) -> np.ndarray:
-    return tensor_map(x.get_device(), x.data_ptr(), x.dtype, *x.shape, x.stride(0), box_rows)
 
 
 def _pointers(*tensors: Tensor) -> tuple[int, ...]:

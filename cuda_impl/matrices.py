@@ -13,7 +13,15 @@ from torch import Tensor
 
 from reference.contract import check_matmul, landing
 
-__all__ = ["Operands", "addressable", "by_rows", "is_addressable", "operands", "stored"]
+__all__ = [
+    "Operands",
+    "addressable",
+    "by_rows",
+    "is_addressable",
+    "is_weight",
+    "operands",
+    "stored",
+]
 
 DEVICES = ("cuda",)
 
@@ -66,9 +74,14 @@ def by_rows(x: Tensor) -> Tensor:
 
 def stored(b: Tensor) -> tuple[Tensor, bool]:
     """b: [K, N] -> (what is stored, by rows; whether that is a weight [N, K])."""
-    k, n = b.shape
-    weight = b.stride(0) == 1 and (n == 1 or b.stride(1) >= k > 1)
+    weight = is_weight(b)
     return by_rows(b.t() if weight else b), weight
+
+
+def is_weight(b: Tensor) -> bool:
+    """Whether b: [K, N] is the transpose of a weight [N, K] that lies by rows."""
+    k, n = b.shape
+    return b.stride(0) == 1 and (n == 1 or b.stride(1) >= k > 1)
 
 
 def is_addressable(x: Tensor) -> bool:

@@ -1,6 +1,6 @@
 """Tensor maps for CuPy: what tells the tensor memory accelerator how a matrix lies in memory.
 
-The extension encodes its own in csrc/matmul_wgmma.cu. Both ask the driver, which documents the
+The extension encodes its own in csrc/tensor_map.h. Both ask the driver, which documents the
 fields: CUDA driver API, "Tensor Map Object Management".
 """
 
@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
-__all__ = ["TENSOR_MAP_BYTES", "tensor_map"]
+__all__ = ["TENSOR_MAP_BYTES", "map_of", "tensor_map"]
 
 TENSOR_MAP_BYTES = 128
 
@@ -23,6 +24,11 @@ _INTERLEAVE_NONE = 0
 _SWIZZLE_128B = 3
 _L2_PROMOTION_256B = 3
 _FILL_WITH_ZEROS = 0
+
+
+def map_of(x: Tensor, box_rows: int) -> np.ndarray:
+    """The map of x: [rows, cols], by rows."""
+    return tensor_map(x.get_device(), x.data_ptr(), x.dtype, *x.shape, x.stride(0), box_rows)
 
 
 @functools.lru_cache(maxsize=256)

@@ -38,8 +38,27 @@ def _softmax_scale(expected: Tensor, x: Tensor) -> Tensor:
     return expected.clamp_min(torch.finfo(x.dtype).smallest_normal)
 
 
-# The columns at which kernels change plan, at 2^28 elements: quick to see a cliff by.
-_SOFTMAX_SWEEP = (256, 1000, 1024, 2048, 4096, 8192, 16384, 65536, 262144)
+# 2^28 elements, so that lengths differ by nothing else. Powers of two, at which kernels change
+# plan: quick to see a cliff by. 1000 and 50257: rows that start anywhere; the latter is GPT-2's
+# vocabulary, 128256 Llama 3's.
+_SOFTMAX_SWEEP = (
+    *(128, 256, 512, 1000, 1024, 2048, 4096, 8192, 16384),
+    *(32768, 50257, 65536, 128256, 131072, 262144),
+)
+
+# A row a warp, a row a block, a row a few blocks, and the longest but one: as many elements in
+# float16 say what the dtype costs, as many bytes in float32 what the registers do.
+_SOFTMAX_DTYPE_COLS = (1024, 4096, 32768, 131072)
+
+# Rows too few to fill the device, as sampling has them: one token of each sequence in a batch. The
+# vocabularies of Llama 2 and 3, and on both sides of them. Not one row of 4096, of which more sets
+# would be needed to leave the cache than one CUDA graph takes.
+_SOFTMAX_FEW = tuple(
+    (rows, cols)
+    for rows in (1, 8, 32, 64)
+    for cols in (4096, 32000, 128256, 131072)
+    if (rows, cols) != (1, 4096)
+)
 
 SOFTMAX = Op(
     name="softmax",
@@ -64,8 +83,9 @@ SOFTMAX = Op(
     cpu_cases=_cases((FP32, BF16), (4096, 1024), (32, 131072)),
     benchmark_cases=(
         *(Case((2**28 // cols, cols), BF16) for cols in _SOFTMAX_SWEEP),
-        Case((2**15, 4096), FP32),
-        *_cases((BF16,), (1, 131072), (64, 128256)),
+        *(Case((2**28 // cols, cols), FP16) for cols in _SOFTMAX_DTYPE_COLS),
+        *(Case((2**27 // cols, cols), FP32) for cols in _SOFTMAX_DTYPE_COLS),
+        *_cases((BF16,), *_SOFTMAX_FEW),
     ),
 )
 
@@ -171,6 +191,12 @@ def _weights(dtype: torch.dtype, *sizes: tuple[int, int, int]) -> tuple[Case, ..
     return tuple(Case(size, dtype, "nk") for size in sizes)
 
 
+# One token of each sequence in a batch of so many, times the weights of a model: Llama 3 8B's
+# attention, its feed-forward up and down and its vocabulary, and Llama 3 70B's feed-forward. Stored
+# as torch.nn.Linear holds them. Their bytes are what takes the time.
+_DECODE_BATCHES = (1, 2, 4, 8, 16, 32, 64)
+_DECODE_WEIGHTS = ((4096, 4096), (4096, 14336), (14336, 4096), (8192, 28672), (4096, 128256))
+
 MATMUL = Op(
     name="matmul",
     axes=("m", "k", "n"),
@@ -200,11 +226,15 @@ MATMUL = Op(
         Case((1, 4096, 4096), FP32, "nk"),
     ),
     benchmark_cases=(
+        # Squares: as few bytes for each operation as there can be. Both layouts and both 16-bit
+        # dtypes at the size where a tensor core kernel fills the device once.
         *_weights(BF16, (4096, 4096, 4096), (8192, 8192, 8192)),
         Case((4096, 4096, 4096), BF16, "kn"),
         Case((4096, 4096, 4096), FP16, "nk"),
+        # A prompt of 4096 tokens through a feed-forward.
         *_weights(BF16, (4096, 4096, 14336), (4096, 14336, 4096)),
-        *_weights(BF16, (1, 4096, 14336), (16, 4096, 14336), (64, 4096, 14336)),
+        *_weights(BF16, *((m, *weight) for weight in _DECODE_WEIGHTS for m in _DECODE_BATCHES)),
+        # No tensor cores: TF32 is off.
         Case((2048, 2048, 2048), FP32, "nk"),
     ),
 )

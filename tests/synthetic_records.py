@@ -26,6 +26,10 @@ _PARTS = {
     "triton/tuned": 1.1,
     "cuda/naive": 3.0,
     "cupy/naive": 3.0,
+    "cuda/block": 2.5,
+    "cupy/block": 2.5,
+    "cuda/online": 1.5,
+    "cupy/online": 1.5,
     "cuda/tiled": 1.8,
     "cupy/tiled": 1.8,
 }

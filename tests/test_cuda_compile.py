@@ -83,7 +83,7 @@ def softmax_plans(itemsize: int, clusters: bool) -> tuple[softmax.RowPlan, ...]:
     in steps that no plan's range is shorter than."""
     columns = (*range(1, 1024), *range(1024, 2**18 + 2**13, 1024), 2**18)
     plans = {
-        softmax.registers_plan(cols, itemsize, whole, clusters)
+        softmax.registers_plan(2**20, cols, itemsize, whole, processors=132, clusters=clusters)
         for cols in columns
         for whole in (True, False)
     }
@@ -102,6 +102,15 @@ def test_softmax_registers(dtype: torch.dtype, capability: tuple[int, int], tmp_
     allowed = 16 if capability == (8, 0) and dtype == torch.float32 else 0
     usage = dump(cubin, tmp_path, "--dump-resource-usage")
     assert_nothing_spilled(usage, len(expressions), allowed)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@BY_NAME
+def test_softmax_block(dtype: torch.dtype, capability: tuple[int, int], tmp_path: Path) -> None:
+    ctype = rawmodule.CTYPES[dtype]
+    expression = f"softmax_block_kernel<{ctype}, {softmax.block_plan()}>"
+    cubin = cubin_of("softmax_block.cuh", (expression,), capability)
+    assert_nothing_spilled(dump(cubin, tmp_path, "--dump-resource-usage"), 1)
 
 
 def assert_nothing_spilled(usage: str, kernels: int, allowed: int = 0) -> None:
@@ -148,7 +157,7 @@ def packed_plans(op: str, dtype: torch.dtype) -> tuple[pointwise.PackedPlan, ...
 
 
 def test_softmax_moves_sixteen_bytes_and_takes_one_exponential_an_element(tmp_path: Path) -> None:
-    plan = softmax.registers_plan(1024, 2, whole=True, clusters=True)
+    plan = softmax.registers_plan(2**18, 1024, 2, True, processors=132, clusters=True)
     expression = plan.expression(torch.bfloat16)
     cubin = cubin_of("softmax_registers.cuh", (expression,), (9, 0))
     found = instructions(dump(cubin, tmp_path, "-sass"))
@@ -230,14 +239,9 @@ def test_streamed_plans() -> None:
 
 
 def test_a_cluster_loads_before_it_waits_for_its_peers(tmp_path: Path) -> None:
-    plan = softmax.registers_plan(65536, 2, whole=True, clusters=True)
+    plan = softmax.registers_plan(2**12, 65536, 2, True, processors=132, clusters=True)
     cubin = cubin_of("softmax_registers.cuh", (plan.expression(torch.bfloat16),), (9, 0))
     listing = dump(cubin, tmp_path, "-sass")
-    order = re.findall(r"\b(UCGABAR_ARV|UCGABAR_WAIT|LDG)\b", listing)
-    assert order == [
-        "UCGABAR_ARV",
-        *["LDG"] * (plan.elements // 8),
-        "UCGABAR_WAIT",
-        "UCGABAR_ARV",
-        "UCGABAR_WAIT",
-    ]
+    order = re.findall(r"\b(UCGABAR_ARV|UCGABAR_WAIT|LDG|STAS|MEMBAR)\b", listing)
+    # And no fence for the whole device, as a second barrier of the cluster would bring.
+    assert order == ["UCGABAR_ARV", *["LDG"] * (plan.elements // 8), "UCGABAR_WAIT", "STAS"]

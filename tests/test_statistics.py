@@ -104,7 +104,9 @@ def test_a_row_of_other_source_is_stale_and_wins_nothing(tmp_path: Path) -> None
 def test_who_won(tmp_path: Path) -> None:
     run = record.read(synthetic_records.write(tmp_path / "records.jsonl"))
     softmax, *others = ops_of(cases_of(run))
-    assert [op.op for op in others] == ["chain", "chain_sfu", "matmul", "matmul float32"]
+    assert [op.op for op in others] == [
+        *("chain", "chain_sfu", "matmul", "matmul few rows", "matmul float32"),
+    ]
     assert softmax.winner == "cuda"
     assert [tier.tier for tier in softmax.tiers] == ["library", "cuda", "cupy", "triton"]
     best = softmax.tiers[1]
@@ -163,6 +165,15 @@ def test_a_variant_that_skips_what_it_is_slow_at_is_not_its_tier_s_best() -> Non
     good = [timed("cuda/registers", 0.5), timed("cuda/registers", 0.9, case=other)]
     (tier,) = won(*good, timed("cuda/naive", 0.6)).tiers
     assert tier.name == "cuda/registers"
+
+
+def test_a_variant_made_for_few_cases_does_not_stand_for_its_tier() -> None:
+    cases = [Case((rows, 4096), torch.bfloat16) for rows in (1, 2, 4, 8)]
+    wide = [timed("cuda/registers", 0.8, case=case) for case in cases]
+    for count, name in ((2, "cuda/registers"), (3, "cuda/naive")):
+        fast = [timed("cuda/naive", 0.7, case=case) for case in cases[:count]]
+        (tier,) = won(*wide, *fast).tiers
+        assert tier.name == name
 
 
 def test_a_single_sample_has_no_ratio() -> None:

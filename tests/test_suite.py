@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import signal
@@ -15,12 +16,13 @@ import pytest
 import torch
 
 from benchmarks import device, record, suite
-from benchmarks.implementations import Implementation, find
+from benchmarks.ceilings import set_count
+from benchmarks.implementations import EAGER, TIERS, Implementation, Skip, find, of_op
 from benchmarks.suite import Item, Suite
 from benchmarks.supervisor import Supervisor, WorkerError
 from benchmarks.timing import Settings
 from reference.ops import OPS
-from reference.spec import Case
+from reference.spec import Case, Op, dtype_name
 
 SETTINGS = Settings(least_rounds=2, least_seconds=0.0, limit_seconds=0.2)
 
@@ -282,11 +284,59 @@ def test_doing_the_work_of_one_buffer_set_alone_is_wrong(run: Suite) -> None:
     assert "after timing" in row["reason"]
 
 
-def test_a_dtype_that_a_variant_hands_on_is_skipped(run: Suite) -> None:
-    row = Implementation("softmax", "cuda", "half", "fakes", "right", (), "naive", dtypes=("half",))
-    measured = run.measure(Item(OPS["softmax"], CASE, row, "cold", "device"))
-    assert measured["status"] == "skipped"
-    assert measured["reason"] == "hands float32 to another variant, which has a row of its own"
+def test_a_case_that_a_variant_leaves_out_is_skipped(run: Suite) -> None:
+    row = dataclasses.replace(fake("right").implementation, skips=(Skip("says so", "rows", 4096),))
+    op = dataclasses.replace(OPS["softmax"], benchmark_cases=(CASE,))
+    skipped = run.measure(Item(op, CASE, row, "cold", "device"))
+    assert (skipped["status"], skipped["reason"]) == ("skipped", "says so")
+    # Under the same name, so that the suite doesn't take it for measured.
+    run._rows.clear()
+    run._measured.clear()
+    # A machine without a GPU has cases of its own, all of which are measured.
+    assert run.measure(Item(OPS["softmax"], CASE, row, "cold", "device"))["status"] == "ok"
+
+
+def test_what_a_skip_covers() -> None:
+    sizes = {"m": 16, "k": 4096}
+    for skip, covers in (
+        (Skip(""), True),
+        (Skip("", "m"), True),
+        (Skip("", "m", least=17), False),
+        (Skip("", "m", most=15), False),
+        (Skip("", "m", least=16, most=16), True),
+        (Skip("", "m", but=(1, 16)), False),
+        (Skip("", "k", but=(1, 16)), True),
+        (Skip("", dtypes=("float16",)), False),
+        (Skip("", "m", dtypes=("float16", "float32")), True),
+        (Skip("", "m", least=17, dtypes=("float32",)), False),
+    ):
+        assert skip.covers(sizes, "float32") == covers, skip
+
+
+@pytest.mark.parametrize("op", OPS.values(), ids=lambda op: op.name)
+def test_every_case_has_eager_and_a_kernel_of_every_tier(op: Op) -> None:
+    for case in op.benchmark_cases:
+        left = [
+            row
+            for row in of_op(op.name)
+            if not row.left_out(op.sizes(case), dtype_name(case.dtype))
+        ]
+        assert left[0].name == EAGER
+        assert {row.tier for row in left} == set(TIERS), case.name
+
+
+@pytest.mark.parametrize("op", OPS.values(), ids=lambda op: op.name)
+def test_no_row_leaves_all_cases_out(op: Op) -> None:
+    for row in of_op(op.name):
+        assert not all(
+            row.left_out(op.sizes(case), dtype_name(case.dtype)) for case in op.benchmark_cases
+        ), row.name
+
+
+@pytest.mark.parametrize("op", OPS.values(), ids=lambda op: op.name)
+def test_every_case_is_large_enough_to_be_cold_on_an_h200(op: Op) -> None:
+    for case in op.benchmark_cases:
+        assert set_count(op.bytes_moved(case), torch.device("cuda"), 60 * 2**20)
 
 
 def test_an_extension_older_than_its_sources_is_not_measured(

@@ -5,17 +5,11 @@
 // Shared memory is addressed by 32-bit numbers, as the instructions want it.
 #pragma once
 
+#include "clusters.cuh"
 #include "packs.cuh"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 #define HAS_WGMMA
-#endif
-
-// Older and newer architectures compile the kernels that use these, and are never given them.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
-#define CLUSTER_SIZE(blocks)
-#else
-#define CLUSTER_SIZE(blocks) __cluster_dims__(blocks, 1, 1)
 #endif
 
 // What cuTensorMapEncodeTiled writes: where a tensor lies, its shape, the box that one copy moves.
@@ -36,21 +30,7 @@ __device__ __forceinline__ unsigned shared_address(const void* pointer) {
   return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
 }
 
-// ---------------------------------------------------------------------------- clusters and warps
-
-__device__ __forceinline__ int cluster_rank() {
-  int rank;
-  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return rank;
-}
-
-// All threads of all blocks of the cluster, with what they wrote to shared memory. Warps arrive
-// whole, also one whose lanes went different ways before.
-__device__ __forceinline__ void cluster_sync() {
-  __syncwarp();
-  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
+// ---------------------------------------------------------------------------- warps
 
 // `threads` of a block; id 0 is __syncthreads' own.
 __device__ __forceinline__ void named_barrier(int id, int threads) {
@@ -85,6 +65,11 @@ __device__ __forceinline__ void mbarrier_expect(unsigned barrier, int bytes) {
                : "memory");
 }
 
+// One arrival, after which what this thread has read may be written over.
+__device__ __forceinline__ void mbarrier_arrive(unsigned barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
 // One arrival at the barrier of the same address in block `rank` of the cluster. Relaxed: it
 // follows reads that are done, and a release at cluster scope would be a fence for the whole
 // device.
@@ -115,6 +100,19 @@ __device__ __forceinline__ void mbarrier_wait(unsigned barrier, unsigned parity)
   } while (!done);
 }
 
+// A stage of a ring, and the parity of its full barrier's phase.
+template <int kStages>
+struct Ring {
+  int stage = 0;
+  unsigned parity = 0;
+  __device__ __forceinline__ void advance() {
+    if (++stage == kStages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+};
+
 // ---------------------------------------------------------------------------- TMA
 
 __device__ __forceinline__ void tma_prefetch(const TensorMap& map) {
@@ -132,7 +130,24 @@ __device__ __forceinline__ void tma_load(unsigned to, const TensorMap& map, int 
       : "memory");
 }
 
-// The same to every block of the cluster in `mask`, at the same address, counted at each one's own
+// What tells L2 that data is read once: it makes room for other data first.
+__device__ __forceinline__ unsigned long long evict_first() {
+  unsigned long long policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+
+// The same as tma_load, with a word to L2 on what it shall keep.
+__device__ __forceinline__ void tma_load_hinted(unsigned to, const TensorMap& map, int x, int y,
+                                                unsigned barrier, unsigned long long policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".L2::cache_hint [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
+      "l"(&map), "r"(x), "r"(y), "r"(barrier), "l"(policy)
+      : "memory");
+}
+
+// tma_load to every block of the cluster in `mask`, at the same address, counted at each one's own
 // barrier.
 __device__ __forceinline__ void tma_multicast(unsigned to, const TensorMap& map, int x, int y,
                                               unsigned barrier, int mask) {
@@ -213,9 +228,11 @@ __device__ __forceinline__ void wgmma_results(float (&d)[kCount]) {
 #define FOUR(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define SIXTEEN(d, i) FOUR(d, i), FOUR(d, i + 4), FOUR(d, i + 8), FOUR(d, i + 12)
 #define THIRTY_TWO(d, i) SIXTEEN(d, i), SIXTEEN(d, i + 16)
-#define NAMES_32                                                                     \
-  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, " \
-  "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define NAMES_8 "%0, %1, %2, %3, %4, %5, %6, %7"
+#define NAMES_16 NAMES_8 ", %8, %9, %10, %11, %12, %13, %14, %15"
+#define NAMES_32 \
+  NAMES_16       \
+  ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define NAMES_128                                                                        \
   NAMES_32                                                                               \
   ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "   \
@@ -225,12 +242,19 @@ __device__ __forceinline__ void wgmma_results(float (&d)[kCount]) {
   "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, "     \
   "%110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, " \
   "%124, %125, %126, %127"
-// keep, a, b, across: the operands that follow the registers.
-#define WGMMA(shape, type, names, keep, a, b, across)                                   \
-  "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, " keep                                          \
-  ", 0;\n\t"                                                                            \
-  "wgmma.mma_async.sync.aligned." shape ".f32." type "." type " {" names "}, " a ", " b \
-  ", p, 1, 1, 0, " across ";\n\t}"
+// The rest: a, b, keep, across: names of the operands that follow the registers, which come last.
+#define WGMMA(shape, type, names, at_a, at_b, at_keep, at_across, ...)                        \
+  asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, " at_keep                                \
+               ", 0;\n\twgmma.mma_async.sync.aligned." shape ".f32." type "." type " {" names \
+               "}, " at_a ", " at_b ", p, 1, 1, 0, " at_across ";\n\t}"                       \
+               : __VA_ARGS__                                                                  \
+               : "l"(a), "l"(b), "r"(keep), "n"(kTransposed))
+#define WGMMA_OF(shape, ...)           \
+  if constexpr (kSame<T, __half>) {    \
+    WGMMA(shape, "f16", __VA_ARGS__);  \
+  } else {                             \
+    WGMMA(shape, "bf16", __VA_ARGS__); \
+  }
 
 // d = a * b, plus d where keep: 64 rows, kCols columns, 16 steps of k. Warp w of the warpgroup
 // holds rows 16 w to 16 w + 15; lane l of it has in d[4 j + 2 h + e] row 8 h + l / 4, column 8 j +
@@ -239,32 +263,27 @@ template <typename T, int kCols, bool kAcross>
 __device__ __forceinline__ void wgmma(float (&d)[kCols / 2], unsigned long long a,
                                       unsigned long long b, int keep) {
   constexpr int kTransposed = kAcross;
-  if constexpr (kCols == 64 && kSame<T, __half>) {
-    asm volatile(WGMMA("m64n64k16", "f16", NAMES_32, "%34", "%32", "%33", "%35")
-                 : THIRTY_TWO(d, 0)
-                 : "l"(a), "l"(b), "r"(keep), "n"(kTransposed));
+  if constexpr (kCols == 16) {
+    WGMMA_OF("m64n16k16", NAMES_8, "%8", "%9", "%10", "%11", FOUR(d, 0), FOUR(d, 4))
+  } else if constexpr (kCols == 32) {
+    WGMMA_OF("m64n32k16", NAMES_16, "%16", "%17", "%18", "%19", SIXTEEN(d, 0))
   } else if constexpr (kCols == 64) {
-    asm volatile(WGMMA("m64n64k16", "bf16", NAMES_32, "%34", "%32", "%33", "%35")
-                 : THIRTY_TWO(d, 0)
-                 : "l"(a), "l"(b), "r"(keep), "n"(kTransposed));
-  } else if constexpr (kSame<T, __half>) {
-    static_assert(kCols == 256);
-    asm volatile(WGMMA("m64n256k16", "f16", NAMES_128, "%130", "%128", "%129", "%131")
-                 : THIRTY_TWO(d, 0), THIRTY_TWO(d, 32), THIRTY_TWO(d, 64), THIRTY_TWO(d, 96)
-                 : "l"(a), "l"(b), "r"(keep), "n"(kTransposed));
+    WGMMA_OF("m64n64k16", NAMES_32, "%32", "%33", "%34", "%35", THIRTY_TWO(d, 0))
   } else {
     static_assert(kCols == 256);
-    asm volatile(WGMMA("m64n256k16", "bf16", NAMES_128, "%130", "%128", "%129", "%131")
-                 : THIRTY_TWO(d, 0), THIRTY_TWO(d, 32), THIRTY_TWO(d, 64), THIRTY_TWO(d, 96)
-                 : "l"(a), "l"(b), "r"(keep), "n"(kTransposed));
+    WGMMA_OF("m64n256k16", NAMES_128, "%128", "%129", "%130", "%131", THIRTY_TWO(d, 0),
+             THIRTY_TWO(d, 32), THIRTY_TWO(d, 64), THIRTY_TWO(d, 96))
   }
 }
 
 #undef FOUR
 #undef SIXTEEN
 #undef THIRTY_TWO
+#undef NAMES_8
+#undef NAMES_16
 #undef NAMES_32
 #undef NAMES_128
 #undef WGMMA
+#undef WGMMA_OF
 
 #endif  // HAS_WGMMA

@@ -36,19 +36,6 @@ struct WgmmaShared {
 
 #ifdef HAS_WGMMA
 
-// A stage, and the parity of its full barrier's phase. The ring goes on from tile to tile.
-template <int kStages>
-struct Ring {
-  int stage = 0;
-  unsigned parity = 0;
-  __device__ __forceinline__ void advance() {
-    if (++stage == kStages) {
-      stage = 0;
-      parity ^= 1;
-    }
-  }
-};
-
 struct TilePosition {
   int row, col;  // in tiles; a row is kCluster tiles high
 };
@@ -148,7 +135,7 @@ __global__ void CLUSTER_SIZE(kCluster)
   const int steps = (k + Shared::kDepth - 1) / Shared::kDepth;
   const int first = blockIdx.x / kCluster;
   const int clusters = gridDim.x / kCluster;
-  Ring<kStages> ring;
+  Ring<kStages> ring;  // goes on from tile to tile
 
   if (threadIdx.x < 128) {
     if constexpr (Shared::kConsumers > 1) shrink_registers<24>();

@@ -22,6 +22,16 @@ struct Row {
     start = row - first;
   }
 
+  // The same row with packs counted from pack `by` on: a thread's packs are then constants, and so
+  // are the distances between their addresses. `first` and `last` may be below 0.
+  __device__ __forceinline__ Row from(Index by) const {
+    Row row = *this;
+    row.start += by * kSize;
+    row.first -= by * kSize;
+    row.last -= by * kSize;
+    return row;
+  }
+
   __device__ __forceinline__ bool has(Index element) const {
     return element >= first && element < last;
   }
@@ -59,8 +69,8 @@ struct Row {
 };
 
 // What some elements contribute to a row: their maximum and sum of exp(x - max).
-// No elements, or only -inf: {-inf, 0}.
-struct Partial {
+// No elements, or only -inf: {-inf, 0}. Aligned, so that it moves in one access.
+struct alignas(8) Partial {
   float max;
   float sum;
 };
@@ -98,9 +108,17 @@ __device__ __forceinline__ Partial combine_lanes(Partial mine) {
 template <int kCount>
 __device__ __forceinline__ Partial combine_shared(const Partial* partials) {  // [kCount]
   constexpr int kWidth = kCount < 32 ? kCount : 32;
-  const int lane = threadIdx.x % 32;
-  Partial mine = partials[lane % kWidth];
+  constexpr int kEach = kCount / kWidth;
+  Partial each[kEach];
+  float max = -infinity();
 #pragma unroll
-  for (int i = 32; i < kCount; i += 32) mine = combine(mine, partials[i + lane]);
-  return combine_lanes<kWidth>(mine);
+  for (int i = 0; i < kEach; ++i) {
+    each[i] = partials[i * 32 + threadIdx.x % kWidth];
+    max = fmaxf(max, each[i].max);
+  }
+  // One exponential a partial. Combining one after another would take two.
+  float sum = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) sum += each[i].sum * exp_below(each[i].max, max);
+  return combine_lanes<kWidth>({max, sum});
 }

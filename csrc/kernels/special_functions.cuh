@@ -16,6 +16,13 @@ __device__ __forceinline__ float reciprocal_approx(float x) {
   return result;
 }
 
+// Absolute error below 2^-22, and of 0 it is -inf.
+__device__ __forceinline__ float log2_approx(float x) {
+  float result;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+
 constexpr float kLog2e = 1.44269504f;
 
 // scale * tanh(t) + shift for |t| <= 1 from multiply-adds alone. kCoefficients: of t, t^3, t^5,

@@ -6,23 +6,8 @@
 // run at once: there is no last, half empty wave.
 #pragma once
 
+#include "async_copies.cuh"
 #include "pointwise.cuh"
-
-// 16 bytes from global to shared memory, past L1 and past the registers. Both are 16-byte aligned.
-__device__ __forceinline__ void copy_async(void* to, const void* from) {
-  const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(to));
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(from) : "memory");
-}
-
-__device__ __forceinline__ void commit_copies() {
-  asm volatile("cp.async.commit_group;" ::: "memory");
-}
-
-// Waits until no more than kPending of this thread's groups of copies are on their way.
-template <int kPending>
-__device__ __forceinline__ void wait_for_copies() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
-}
 
 // Rows of whole packs, 16-byte aligned. A block takes a row of its kThreads packs of columns, then
 // the one gridDim.y rows below: all blocks move down as one band.

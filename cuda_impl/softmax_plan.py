@@ -1,0 +1,185 @@
+"""Who computes a row of softmax, by its length: tables, each row with its reason.
+
+Read by cuda_impl/softmax.py for the extension and for CuPy alike. Figures are of 2^28 elements of
+bfloat16 on an H200, against a copy of the same size.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+import torch
+
+from cuda_impl import rawmodule
+
+__all__ = [
+    "RowPlan",
+    "block_plan",
+    "few_plan",
+    "naive_plan",
+    "online_plan",
+    "registers_plan",
+]
+
+# Floats of a row that a thread holds at most: with those, 1024 threads fit an SM's registers, and
+# have 64 KB of 16-bit data in flight between them.
+HELD = 32
+
+# (threads, blocks) that share a row, fewest first; the first that can hold the row is taken.
+SHARED_BY = (
+    # Lanes of one warp, and several rows a warp: few shuffles, no barrier.
+    (4, 1),
+    (8, 1),
+    (16, 1),
+    (32, 1),
+    # One barrier. Blocks stay small, so that an SM has several, in different phases: while one
+    # waits for its loads another computes and a third stores.
+    (64, 1),
+    (128, 1),
+    (256, 1),
+    (512, 1),
+    # A block alone on its SM.
+    (1024, 1),
+    # A cluster shares the row, through distributed shared memory.
+    (1024, 2),
+    (512, 8),
+    # As far as registers and portable clusters reach: 262144 columns, 0.72 of a copy in 16 bits.
+    (1024, 8),
+)
+
+# The same for 16-bit rows that one block of an SM would hold as floats: its loads, exponentials and
+# stores would take turns, 0.92 of a copy at 32768 columns. Two blocks of 512 threads: 0.97, and
+# four at 65536 columns: 0.92.
+HALF_SHARED_BY = ((512, 2), (512, 4))
+
+# Longer ones, and those without alignment, are kept in 16 bits, twice as many a thread. Three
+# blocks of 256 threads fit an SM, whose 80 registers a thread hold 64 elements without spills:
+# 96 KB of the row on their way, where 1024 threads of floats have 64 KB.
+PACKED_FROM = 16385
+PACKED_HELD = (48, 56, 64)
+PACKED_SHARED_BY = ((256, 2), (256, 4), (256, 8))
+
+# Before compute capability 9.0 there are no clusters.
+SHARED_BY_ONE_BLOCK = tuple(pair for pair in SHARED_BY if pair[1] == 1)
+
+# The same for rows that are too few to fill the device, where what counts is when the last of its
+# threads is done: more of them, with less to compute each, and so on more multiprocessors.
+FEW_SHARED_BY = (
+    # (threads, blocks, floats a thread)
+    (128, 1, 8),
+    (256, 1, 8),
+    (512, 1, 8),
+    (1024, 1, 8),
+    (512, 4, 8),
+    (512, 8, 8),
+    (512, 4, 16),
+    (512, 8, 16),
+    (512, 4, 32),
+    (512, 8, 24),
+    (512, 8, 32),
+)
+
+# Threads a multiprocessor up to which rows count as few: with twice as many, 64 rows of 32000 take
+# longer (6.0 us) than with a block each (5.6 us).
+FEW_THREADS = 1024
+
+
+class RowPlan(NamedTuple):
+    """Who computes a row of softmax.
+
+    threads: that share a row, in each of its blocks
+    elements: of the row that a thread holds; 0 for the online kernel, which holds none
+    cluster: blocks that share a row
+    whole: rows of x and out start and end at 16-byte boundaries
+    """
+
+    threads: int
+    elements: int
+    cluster: int
+    whole: bool
+
+    def expression(self, dtype: torch.dtype) -> str:
+        """The kernel's name with its template arguments."""
+        ctype, whole = rawmodule.CTYPES[dtype], str(self.whole).lower()
+        if self.elements == 0:
+            return f"softmax_online_kernel<{ctype}, {self.threads}>"
+        if self.cluster == 1:
+            return f"softmax_registers_kernel<{ctype}, {self.threads}, {self.elements}, {whole}>"
+        return (
+            f"softmax_cluster_kernel<{ctype}, {self.threads}, {self.elements}, "
+            f"{self.cluster}, {whole}>"
+        )
+
+    @property
+    def block(self) -> int:
+        """Threads a block. Short rows share one: kBlockOf in csrc/kernels/softmax_registers.cuh."""
+        return max(self.threads, 128)
+
+    def blocks(self, rows: int) -> int:
+        """Blocks of the whole grid."""
+        return -(-rows * self.threads // self.block) * self.cluster
+
+
+def naive_plan() -> int:
+    """Threads a block, one thread a row."""
+    return 128
+
+
+def block_plan() -> int:
+    """Threads a block, one block a row."""
+    return 256
+
+
+def online_plan() -> int:
+    """Threads a block, one block a row."""
+    return 512
+
+
+@functools.lru_cache(maxsize=1024)
+def registers_plan(
+    rows: int, cols: int, itemsize: int, whole: bool, *, processors: int, clusters: bool
+) -> RowPlan:
+    """Who computes a row of `cols` elements, of `rows`.
+
+    whole: see RowPlan; processors: multiprocessors of the device; clusters: whether it has them
+    """
+    slots = _slots(cols, itemsize, whole)
+    few = few_plan(rows, slots, whole, processors) if clusters else None
+    if few is not None:
+        return few
+    if itemsize == 2 and slots >= PACKED_FROM and clusters:
+        if whole:
+            for threads, blocks in HALF_SHARED_BY:
+                if slots <= threads * blocks * HELD:
+                    return RowPlan(threads, HELD, blocks, whole)
+        for threads, blocks in PACKED_SHARED_BY:
+            for held in PACKED_HELD:
+                if slots <= threads * blocks * held:
+                    return RowPlan(threads, held, blocks, whole)
+    for threads, blocks in SHARED_BY if clusters else SHARED_BY_ONE_BLOCK:
+        share = -(-slots // (threads * blocks * 8)) * 8
+        if share <= HELD:
+            return RowPlan(threads, share, blocks, whole)
+    # Two reads of a row, whatever its length.
+    return RowPlan(online_plan(), 0, 1, False)
+
+
+def few_plan(rows: int, slots: int, whole: bool, processors: int) -> RowPlan | None:
+    """Who computes a row where all rows fit the device at once with room to spare; else None.
+
+    slots: elements of a row, with those beside it that its first and last 16 bytes may have
+    """
+    if slots <= 256:  # more lanes would have nothing to hold
+        return None
+    for threads, blocks, elements in FEW_SHARED_BY:
+        fits = rows * threads * blocks <= processors * FEW_THREADS
+        if fits and slots <= threads * blocks * elements:
+            return RowPlan(threads, elements, blocks, whole)
+    return None
+
+
+def _slots(cols: int, itemsize: int, whole: bool) -> int:
+    pack = 16 // itemsize
+    # A row that starts and ends anywhere touches up to two partial packs.
+    return cols if whole else (cols + 2 * (pack - 1)) // pack * pack
