@@ -349,11 +349,22 @@ _DECODE = ("_plan", "_even_tiles", "_laid_out", "_is_hopper", "_processors")
 _BY_ROWS = "cuda_impl/matrices.py:Operands,operands,by_rows,is_weight,is_addressable,addressable"
 
 
+# What softmax's `registers` counts, and what hands on to it.
+_REGISTERS_KERNELS = ("softmax_registers_kernel", "softmax_cluster_kernel", "softmax_online_kernel")
+_REGISTERS_SYMBOLS = (
+    *("HELD", "SHARED_BY", "SHARED_BY_ONE_BLOCK", "RowPlan", "online_plan", "_slots"),
+    *("PACKED_FROM", "PACKED_HELD", "PACKED_SHARED_BY", "HALF_SHARED_BY"),
+    *("few_plan", "FEW_SHARED_BY", "FEW_THREADS"),
+)
+_STREAMED_PLAN = "_streamed_plan,_registers_plan,_processors,_is_hopper"
+
+
 def _softmax(
     variant: str,
     effort: str,
     kernels: tuple[str, ...],
     *symbols: str,
+    needs: tuple[Needs, ...] = (),
     more: tuple[str, ...] = (),
     more_cuda: tuple[str, ...] = (),
     more_cupy: tuple[str, ...] = (),
@@ -366,6 +377,7 @@ def _softmax(
         variant,
         effort,
         kernels,
+        *needs,
         symbols=symbols,
         more=more,
         more_cuda=(*more_cuda, f"cuda_impl/softmax.py:{shared}") if symbols else more_cuda,
@@ -392,12 +404,28 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         *("_exp", "_finite_or_zero", "online_tile", "_launch"),
     ),
     *_softmax(
+        "streamed",
+        "good",
+        ("softmax_streamed_kernel", *_REGISTERS_KERNELS),
+        *("StreamedPlan", "STREAMED_BY", "STREAMED_FROM", "STREAMED_THREADS", "LINE", "SLOTS"),
+        # Short and few rows, and misaligned ones, go as in `registers`.
+        *("registers_plan", *_REGISTERS_SYMBOLS),
+        needs=("sm_90",),
+        more=("csrc/kernels/softmax_registers.cuh", f"cuda_impl/softmax.py:{_STREAMED_PLAN}"),
+        more_cuda=(
+            *("csrc/softmax_registers.cu", "csrc/softmax_online.cu"),
+            "cuda_impl/softmax.py:registers_extension",
+        ),
+        more_cupy=(
+            "cuda_impl/clusters.py",
+            "cuda_impl/softmax.py:registers_rawmodule,_launch_streamed",
+        ),
+    ),
+    *_softmax(
         "registers",
         "good",
-        ("softmax_registers_kernel", "softmax_cluster_kernel", "softmax_online_kernel"),
-        *("HELD", "SHARED_BY", "SHARED_BY_ONE_BLOCK", "RowPlan", "online_plan", "_slots"),
-        *("PACKED_FROM", "PACKED_HELD", "PACKED_SHARED_BY", "HALF_SHARED_BY"),
-        *("few_plan", "FEW_SHARED_BY", "FEW_THREADS"),
+        _REGISTERS_KERNELS,
+        *_REGISTERS_SYMBOLS,
         more_cuda=("csrc/softmax_online.cu", "cuda_impl/softmax.py:_registers_plan,_processors"),
         more_cupy=("cuda_impl/softmax.py:_registers_plan,_processors",),
     ),

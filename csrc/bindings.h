@@ -72,6 +72,15 @@ inline void check_capability(const char* what, int major) {
                     found, ".x");
 }
 
+// Exactly 9: the instructions are Hopper's own, and later architectures don't have them.
+inline void check_hopper(const char* what) {
+  int device = 0, major = 0;
+  C10_CUDA_CHECK(cudaGetDevice(&device));
+  C10_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  TORCH_CHECK_VALUE(major == 9, what, " needs compute capability 9.0, the device has ", major,
+                    ".x");
+}
+
 // The tensor's device is current while this lives, and `stream` is torch's current one on it:
 // without it a kernel for cuda:1 would go to cuda:0, on a stream that nobody waits for.
 struct Scope {

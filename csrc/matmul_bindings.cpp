@@ -50,14 +50,6 @@ void check_counted(const at::Tensor& out, int64_t k) {
                     "the plan counts in 32 bits, but a size is 2^30 or more");
 }
 
-// Exactly 9: the instructions are Hopper's own, and later architectures don't have them.
-void check_hopper() {
-  int device = 0, major = 0;
-  C10_CUDA_CHECK(cudaGetDevice(&device));
-  C10_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
-  TORCH_CHECK_VALUE(major == 9, "wgmma needs compute capability 9.0, the device has ", major, ".x");
-}
-
 void matmul_naive_binding(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out,
                           int threads) {
   check_operands(a, b, false, out);
@@ -91,7 +83,7 @@ void matmul_wgmma_binding(const at::Tensor& a, const at::Tensor& b, bool weight,
   check_counted(out, a.size(1));
   TORCH_CHECK_VALUE(blocks > 0, "the plan has no blocks");
   const Scope scope(a);
-  check_hopper();
+  check_hopper("wgmma");
   check_launch(
       "matmul_wgmma",
       matmul_wgmma(a.const_data_ptr(), b.const_data_ptr(), out.mutable_data_ptr(), out.size(0),
@@ -147,7 +139,7 @@ void matmul_skinny_binding(const at::Tensor& a, const at::Tensor& b, const at::T
   TORCH_CHECK_VALUE(out.size(0) <= batch, "the plan is for ", batch, " rows of a, got ",
                     out.size(0));
   const Scope scope(a);
-  check_hopper();
+  check_hopper("wgmma");
   check_launch("matmul_skinny",
                matmul_skinny(a.const_data_ptr(), b.const_data_ptr(), out.mutable_data_ptr(),
                              out.size(0), out.size(1), a.size(1), a.stride(0), b.stride(0),

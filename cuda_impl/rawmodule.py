@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,28 +28,42 @@ def launch(
     x: Tensor,
     header: str,
     expression: str,
-    grid: tuple[int, int],
+    grid: tuple[int, int] | Callable[[Any], tuple[int, int]],
     block: int,
     arguments: Sequence[Any],
     shared_bytes: int = 0,
     *,
     prefer_l1: bool = False,
+    prefer_shared: bool = False,
 ) -> None:
     """Launch a kernel on the device of x, on torch's current stream there.
 
     header: its file in csrc/kernels/; expression: its C++ name with template arguments
+    grid: blocks, or what makes them of the loaded kernel
     arguments: a data_ptr() for a pointer, numpy.int32 or numpy.int64 for a number: CuPy passes
         what it gets, without a look at the declaration
-    prefer_l1: as prefer_l1 in csrc/launch.h, which says what it is for
+    prefer_l1: as prefer_l1 in csrc/launch.h, which says what it is for; prefer_shared: the
+        opposite
     """
     if x.device.index != torch.cuda.current_device():
         with torch.cuda.device(x.device):
             return launch(
-                x, header, expression, grid, block, arguments, shared_bytes, prefer_l1=prefer_l1
+                x,
+                header,
+                expression,
+                grid,
+                block,
+                arguments,
+                shared_bytes,
+                prefer_l1=prefer_l1,
+                prefer_shared=prefer_shared,
             )
     function = _loaded.get((x.device.index, expression))
     if function is None:
-        function = _load(x.device.index, header, expression, shared_bytes, prefer_l1)
+        carveout = 0 if prefer_l1 else 100 if prefer_shared else None
+        function = _load(x.device.index, header, expression, shared_bytes, carveout)
+    if callable(grid):
+        grid = grid(function)
     stream = _stream(torch.cuda.current_stream(x.device).cuda_stream)
     function(grid, (block,), arguments, shared_mem=shared_bytes, stream=stream)
 
@@ -83,7 +97,10 @@ def nvrtc_options(capability: tuple[int, int]) -> tuple[str, ...]:
     )
 
 
-def _load(device: int, header: str, expression: str, shared_bytes: int, prefer_l1: bool) -> Any:
+def _load(
+    device: int, header: str, expression: str, shared_bytes: int, carveout: int | None
+) -> Any:
+    """carveout: percent of an SM's memory that the kernel wants to be shared memory"""
     import cupy
 
     module = cupy.RawModule(
@@ -96,8 +113,8 @@ def _load(device: int, header: str, expression: str, shared_bytes: int, prefer_l
     function = module.get_function(expression)
     if shared_bytes > 48 * 1024:
         function.max_dynamic_shared_size_bytes = shared_bytes
-    if prefer_l1:
-        function.preferred_shared_memory_carveout = 0
+    if carveout is not None:
+        function.preferred_shared_memory_carveout = carveout
     _loaded[device, expression] = function
     return function
 

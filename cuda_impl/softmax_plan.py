@@ -14,12 +14,15 @@ import torch
 from cuda_impl import rawmodule
 
 __all__ = [
+    "LINE",
     "RowPlan",
+    "StreamedPlan",
     "block_plan",
     "few_plan",
     "naive_plan",
     "online_plan",
     "registers_plan",
+    "streamed_plan",
 ]
 
 # Floats of a row that a thread holds at most: with those, 1024 threads fit an SM's registers, and
@@ -85,6 +88,37 @@ FEW_SHARED_BY = (
 FEW_THREADS = 1024
 
 
+# (threads, floats a thread, blocks) that share a row of `streamed`, fewest first; the first that
+# can hold the row is taken. A thread's floats fit 64 registers, so that an SM has two blocks of
+# 512: one stores while the other waits for its peers.
+STREAMED_BY = (
+    (512, 24, 1),
+    (512, 32, 1),
+    (512, 24, 2),
+    (512, 32, 2),
+    (512, 24, 4),
+    (512, 32, 4),
+    (512, 24, 8),
+    (512, 32, 8),
+    # A block alone on its SM: portable clusters end at eight.
+    (1024, 24, 8),
+    (1024, 32, 8),
+)
+
+# Shorter rows have less to compute than a barrier takes: more of them at once is what helps.
+STREAMED_FROM = 8193
+
+# Threads that an SM holds, by their registers.
+STREAMED_THREADS = 1024
+
+# Bytes at whose multiples blocks divide a row between them.
+LINE = 128
+
+# Packs a thread that a block has in shared memory, of its row and of those to come: as many as let
+# an SM hold 1024 threads, 208 KB of its 227.
+SLOTS = 13
+
+
 class RowPlan(NamedTuple):
     """Who computes a row of softmax.
 
@@ -119,6 +153,33 @@ class RowPlan(NamedTuple):
     def blocks(self, rows: int) -> int:
         """Blocks of the whole grid."""
         return -(-rows * self.threads // self.block) * self.cluster
+
+
+class StreamedPlan(NamedTuple):
+    """Who computes a row of softmax while the next ones arrive.
+
+    threads, elements, cluster: as in RowPlan
+    slots: packs a thread in shared memory
+    whole: rows of x and out start and end at 128-byte lines
+    """
+
+    threads: int
+    elements: int
+    cluster: int
+    slots: int
+    whole: bool
+
+    def expression(self, dtype: torch.dtype) -> str:
+        """The kernel's name with its template arguments."""
+        return (
+            f"softmax_streamed_kernel<{rawmodule.CTYPES[dtype]}, {self.threads}, {self.elements}, "
+            f"{self.cluster}, {self.slots}, {str(self.whole).lower()}>"
+        )
+
+    @property
+    def shared_bytes(self) -> int:
+        """A block's ring: kRingBytes in csrc/kernels/softmax_streamed.cuh."""
+        return self.threads * self.slots * 16
 
 
 def naive_plan() -> int:
@@ -163,6 +224,29 @@ def registers_plan(
             return RowPlan(threads, share, blocks, whole)
     # Two reads of a row, whatever its length.
     return RowPlan(online_plan(), 0, 1, False)
+
+
+@functools.lru_cache(maxsize=1024)
+def streamed_plan(
+    rows: int, cols: int, itemsize: int, whole: bool, *, processors: int
+) -> StreamedPlan | None:
+    """Who computes a row of `cols` elements, of `rows`; None: `registers_plan` says who.
+
+    whole: see StreamedPlan; processors: multiprocessors of the device, a Hopper
+    """
+    # A row that starts anywhere in a line is counted from there.
+    before = 0 if whole else LINE // itemsize - 1
+    pack = 16 // itemsize
+    slots = (before + cols + pack - 1) // pack * pack
+    if slots < STREAMED_FROM:
+        return None
+    for threads, elements, blocks in STREAMED_BY:
+        if slots <= threads * elements * blocks:
+            # All rows at once: nothing comes after them.
+            if rows * threads * blocks <= processors * STREAMED_THREADS:
+                return None
+            return StreamedPlan(threads, elements, blocks, SLOTS, whole)
+    return None
 
 
 def few_plan(rows: int, slots: int, whole: bool, processors: int) -> RowPlan | None:

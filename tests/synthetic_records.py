@@ -28,6 +28,8 @@ _PARTS = {
     "cupy/naive": 3.0,
     "cuda/block": 2.5,
     "cupy/block": 2.5,
+    "cuda/streamed": 1.2,
+    "cupy/streamed": 1.2,
     "cuda/online": 1.5,
     "cupy/online": 1.5,
     "cuda/tiled": 1.8,

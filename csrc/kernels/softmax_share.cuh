@@ -84,8 +84,15 @@ struct Share<T, kElements, true> {
 
   template <bool kWhole>
   __device__ __forceinline__ Partial load(const Row<T, int, kWhole>& row, int step) {
+    Pack<T> loaded[kPacks];
 #pragma unroll
-    for (int k = 0; k < kPacks; ++k) packs[k] = row.load(k * step);
+    for (int k = 0; k < kPacks; ++k) loaded[k] = row.load(k * step);
+    return weigh(loaded);
+  }
+
+  __device__ __forceinline__ Partial weigh(const Pack<T> (&loaded)[kPacks]) {
+#pragma unroll
+    for (int k = 0; k < kPacks; ++k) packs[k] = loaded[k];
     unsigned larger = packs[0].words[0];
 #pragma unroll
     for (int k = 0; k < kPacks; ++k) {
