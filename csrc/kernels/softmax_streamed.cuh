@@ -49,15 +49,21 @@ struct Meeting {
   Exchange<kCluster, kWarps> rounds[2];  // by turns: an Exchange may be used every second time
 
   __device__ __forceinline__ void init() {
-    if (threadIdx.x < 2) rounds[threadIdx.x].init();
+    if (threadIdx.x < 2) {
+      rounds[threadIdx.x].init();
+      rounds[threadIdx.x].expect();
+    }
   }
 
   // count: of meetings before
   __device__ __forceinline__ Partial meet(const Partial& of_warp, int rank, unsigned count) {
     auto& round = rounds[count % 2];
-    if (threadIdx.x == 0) round.expect();
     round.send(of_warp, rank);
-    return round.wait(count / 2 % 2);
+    const Partial all = round.wait(count / 2 % 2);
+    // For the meeting after the next: peers send for that only once they have all of the next,
+    // which this warp takes part in after this.
+    if (threadIdx.x == 0) round.expect();
+    return all;
   }
 };
 
