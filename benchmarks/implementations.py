@@ -353,7 +353,7 @@ _BY_ROWS = "cuda_impl/matrices.py:Operands,operands,by_rows,is_weight,is_address
 _REGISTERS_KERNELS = ("softmax_registers_kernel", "softmax_cluster_kernel", "softmax_online_kernel")
 _REGISTERS_SYMBOLS = (
     *("HELD", "SHARED_BY", "SHARED_BY_ONE_BLOCK", "RowPlan", "online_plan", "_slots"),
-    *("PACKED_FROM", "PACKED_HELD", "PACKED_SHARED_BY", "HALF_SHARED_BY"),
+    *("PACKED_FROM", "PACKED_HELD", "PACKED_SHARED_BY"),
     *("few_plan", "FEW_SHARED_BY", "FEW_THREADS"),
 )
 _STREAMED_PLAN = "_streamed_plan,_registers_plan,_processors,_is_hopper"
@@ -407,7 +407,8 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         "streamed",
         "good",
         ("softmax_streamed_kernel", *_REGISTERS_KERNELS),
-        *("StreamedPlan", "STREAMED_BY", "STREAMED_FROM", "STREAMED_THREADS", "LINE", "SLOTS"),
+        *("StreamedPlan", "STREAMED_BY", "STREAMED_FROM", "STREAMED_ANYWHERE_FROM"),
+        *("STREAMED_THREADS", "LINE", "SLOTS"),
         # Short and few rows, and misaligned ones, go as in `registers`.
         *("registers_plan", *_REGISTERS_SYMBOLS),
         needs=("sm_90",),

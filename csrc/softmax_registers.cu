@@ -63,9 +63,6 @@ cudaError_t softmax_registers(const void* x, void* out, int64_t rows, int64_t co
       if (elements > kMostFloats) {
         return launch_packed<T, kWhole>(x, out, rows, cols, threads, elements, cluster, stream);
       }
-      if (cluster == 2 && threads == 512 && elements == 32) {
-        return launch_cluster<T, 512, 32, 2, kWhole>(x, out, rows, cols, stream);
-      }
       if (cluster == 4 && threads == 512) {
         return with_one_of<8, 16, 32>(elements, [&](auto kElements) {
           return launch_cluster<T, 512, kElements, 4, kWhole>(x, out, rows, cols, stream);

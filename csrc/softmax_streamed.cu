@@ -6,7 +6,8 @@
 
 namespace {
 
-constexpr int kSlots = 13;
+constexpr int kThreads = 1024;
+constexpr int kSlots = 9;
 
 // How many clusters of a kernel the device holds at once; the others would wait until one of them
 // is through all of its rows. Asked once a kernel, since the answer takes longer than a launch.
@@ -56,7 +57,7 @@ cudaError_t launch(const void* x, void* out, int64_t rows, int64_t cols, cudaStr
 cudaError_t softmax_streamed(const void* x, void* out, int64_t rows, int64_t cols, DType dtype,
                              int threads, int elements, int cluster, int slots, bool whole,
                              cudaStream_t stream) {
-  if (slots != kSlots) return kNoInstance;
+  if (threads != kThreads || slots != kSlots) return kNoInstance;
   return with_dtype(dtype, [&](auto tag) {
     using T = typename decltype(tag)::Type;
     constexpr int kSize = Pack<T>::kSize;
@@ -67,12 +68,8 @@ cudaError_t softmax_streamed(const void* x, void* out, int64_t rows, int64_t col
     if ((before + cols + kSize - 1) / kSize * kSize > held) return kNoInstance;
     return with_bool(whole, [&](auto kWhole) {
       return with_one_of<24, 32>(elements, [&](auto kElements) {
-        if (threads == 1024 && cluster == 8) {
-          return launch<T, 1024, kElements, 8, kWhole>(x, out, rows, cols, stream);
-        }
-        if (threads != 512) return kNoInstance;
         return with_one_of<1, 2, 4, 8>(cluster, [&](auto kCluster) {
-          return launch<T, 512, kElements, kCluster, kWhole>(x, out, rows, cols, stream);
+          return launch<T, kThreads, kElements, kCluster, kWhole>(x, out, rows, cols, stream);
         });
       });
     });

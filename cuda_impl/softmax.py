@@ -6,6 +6,7 @@ Formula: exp(x - max) / sum(exp(x - max)) over the last dimension, in float32 in
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any
 
 import numpy as np
@@ -264,7 +265,7 @@ def _streamed_plan(source: Tensor, target: Tensor) -> StreamedPlan | None:
         _rows(source),
         source.shape[-1],
         source.element_size(),
-        ends % LINE == 0,
+        math.gcd(ends, LINE),
         processors=_processors(source.device),
     )
 

@@ -52,13 +52,10 @@ SHARED_BY = (
 )
 
 # The same for 16-bit rows that one block of an SM would hold as floats: its loads, exponentials and
-# stores would take turns, 0.92 of a copy at 32768 columns. Two blocks of 512 threads: 0.97, and
-# four at 65536 columns: 0.92.
-HALF_SHARED_BY = ((512, 2), (512, 4))
-
-# Longer ones, and those without alignment, are kept in 16 bits, twice as many a thread. Three
-# blocks of 256 threads fit an SM, whose 80 registers a thread hold 64 elements without spills:
-# 96 KB of the row on their way, where 1024 threads of floats have 64 KB.
+# stores would take turns, 0.92 of a copy at 32768 columns. They are kept in 16 bits, twice as many a
+# thread. Three blocks of 256 threads fit an SM, whose 80 registers a thread hold 64 elements without
+# spills: 96 KB of the row on their way, where 1024 threads of floats have 64 KB. 131072 columns:
+# 0.974 of a copy, and 0.85 as floats.
 PACKED_FROM = 16385
 PACKED_HELD = (48, 56, 64)
 PACKED_SHARED_BY = ((256, 2), (256, 4), (256, 8))
@@ -89,24 +86,25 @@ FEW_THREADS = 1024
 
 
 # (threads, floats a thread, blocks) that share a row of `streamed`, fewest first; the first that
-# can hold the row is taken. A thread's floats fit 64 registers, so that an SM has two blocks of
-# 512: one stores while the other waits for its peers.
+# can hold the row is taken. A block alone on its SM: at 50257 columns 0.85 of a copy, where two of
+# 512 threads have 0.75 and four of 256 have 0.80. Portable clusters end at eight blocks.
 STREAMED_BY = (
-    (512, 24, 1),
-    (512, 32, 1),
-    (512, 24, 2),
-    (512, 32, 2),
-    (512, 24, 4),
-    (512, 32, 4),
-    (512, 24, 8),
-    (512, 32, 8),
-    # A block alone on its SM: portable clusters end at eight.
+    (1024, 24, 1),
+    (1024, 32, 1),
+    (1024, 24, 2),
+    (1024, 32, 2),
+    (1024, 24, 4),
+    (1024, 32, 4),
     (1024, 24, 8),
     (1024, 32, 8),
 )
 
-# Shorter rows have less to compute than a barrier takes: more of them at once is what helps.
-STREAMED_FROM = 8193
+# Rows that start and end at 16 bytes are streamed where registers would hold them as floats: at
+# 262144 columns 0.90 and 0.72 of a copy. Up to 131072 registers are faster: 0.97 and 0.89.
+STREAMED_FROM = 131073
+
+# Rows that start anywhere: at 50257 columns 0.85 and 0.73.
+STREAMED_ANYWHERE_FROM = 16385
 
 # Threads that an SM holds, by their registers.
 STREAMED_THREADS = 1024
@@ -114,9 +112,9 @@ STREAMED_THREADS = 1024
 # Bytes at whose multiples blocks divide a row between them.
 LINE = 128
 
-# Packs a thread that a block has in shared memory, of its row and of those to come: as many as let
-# an SM hold 1024 threads, 208 KB of its 227.
-SLOTS = 13
+# Packs a thread that a block has in shared memory, of its row and of those to come: 144 KB. With 13,
+# all that there is, 262144 columns have 0.897 of a copy and not 0.904.
+SLOTS = 9
 
 
 class RowPlan(NamedTuple):
@@ -210,10 +208,6 @@ def registers_plan(
     if few is not None:
         return few
     if itemsize == 2 and slots >= PACKED_FROM and clusters:
-        if whole:
-            for threads, blocks in HALF_SHARED_BY:
-                if slots <= threads * blocks * HELD:
-                    return RowPlan(threads, HELD, blocks, whole)
         for threads, blocks in PACKED_SHARED_BY:
             for held in PACKED_HELD:
                 if slots <= threads * blocks * held:
@@ -228,17 +222,19 @@ def registers_plan(
 
 @functools.lru_cache(maxsize=1024)
 def streamed_plan(
-    rows: int, cols: int, itemsize: int, whole: bool, *, processors: int
+    rows: int, cols: int, itemsize: int, boundary: int, *, processors: int
 ) -> StreamedPlan | None:
     """Who computes a row of `cols` elements, of `rows`; None: `registers_plan` says who.
 
-    whole: see StreamedPlan; processors: multiprocessors of the device, a Hopper
+    boundary: bytes of which all rows of x and out start and end at multiples; processors:
+    multiprocessors of the device, a Hopper
     """
     # A row that starts anywhere in a line is counted from there.
+    whole = boundary % LINE == 0
     before = 0 if whole else LINE // itemsize - 1
     pack = 16 // itemsize
     slots = (before + cols + pack - 1) // pack * pack
-    if slots < STREAMED_FROM:
+    if slots < (STREAMED_ANYWHERE_FROM if boundary % 16 else STREAMED_FROM):
         return None
     for threads, elements, blocks in STREAMED_BY:
         if slots <= threads * elements * blocks:

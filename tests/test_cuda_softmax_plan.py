@@ -71,9 +71,9 @@ def test_who_computes_what() -> None:
     assert plan(2**21, 128) == (4, 32, 1)
     assert plan(2**18, 1024) == (32, 32, 1)
     assert plan(2**14, 16384) == (512, 32, 1)
-    # Two blocks an SM. Longer 16-bit rows are kept packed, float32's have as many bytes already.
-    assert plan(2**13, 32768) == (512, 32, 2)
-    assert plan(2**12, 65536) == (512, 32, 4)
+    # Longer 16-bit rows are kept packed, float32's have as many bytes already.
+    assert plan(2**13, 32768) == (256, 64, 2)
+    assert plan(2**12, 65536) == (256, 64, 4)
     assert plan(2**11, 131072) == (256, 64, 8)
     assert plan(2**10, 262144) == (1024, 32, 8)
     assert plan(2**12, 32768, 4) == (1024, 32, 1)
