@@ -46,9 +46,9 @@ _SOFTMAX_SWEEP = (
     *(32768, 50257, 65536, 128256, 131072, 262144),
 )
 
-# A row a warp, a row a block, a row a few blocks, and the longest but one: as many elements in
-# float16 say what the dtype costs, as many bytes in float32 what the registers do.
-_SOFTMAX_DTYPE_COLS = (1024, 4096, 32768, 131072)
+# A row a block, and a row eight blocks: as many elements in float16 say what the dtype costs, as
+# many bytes in float32 what the registers do.
+_SOFTMAX_DTYPE_COLS = (4096, 131072)
 
 # Rows too few to fill the device, as sampling has them: one token of each sequence in a batch. The
 # vocabularies of Llama 2 and 3, and on both sides of them. Not one row of 4096, of which more sets
@@ -114,8 +114,8 @@ _CHAIN_CASES = dict(
     cpu_cases=_cases((FP32, BF16), (256, 4096), (1024, 4096)),
     benchmark_cases=(
         *_cases((BF16,), (2**8, 4096), (2**12, 4096), (2**16, 4096)),
+        # Not in float16: the project's kernels took what they take in bfloat16, to 3 %.
         Case((2**12, 4096), FP32),
-        Case((2**12, 4096), FP16),
     ),
 )
 

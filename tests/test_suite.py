@@ -322,7 +322,8 @@ def test_every_case_has_eager_and_a_kernel_of_every_tier(op: Op) -> None:
             if not row.left_out(op.sizes(case), dtype_name(case.dtype))
         ]
         assert left[0].name == EAGER
-        assert {row.tier for row in left} == set(TIERS), case.name
+        # Of CuPy, which launches cuda's kernels, twins may be left out.
+        assert {row.tier for row in left} >= {*TIERS} - {"cupy"}, case.name
 
 
 @pytest.mark.parametrize("op", OPS.values(), ids=lambda op: op.name)
