@@ -52,10 +52,10 @@ SHARED_BY = (
 )
 
 # The same for 16-bit rows that one block of an SM would hold as floats: its loads, exponentials and
-# stores would take turns, 0.92 of a copy at 32768 columns. They are kept in 16 bits, twice as many a
-# thread. Three blocks of 256 threads fit an SM, whose 80 registers a thread hold 64 elements without
-# spills: 96 KB of the row on their way, where 1024 threads of floats have 64 KB. 131072 columns:
-# 0.974 of a copy, and 0.85 as floats.
+# stores would take turns, 0.92 of a copy at 32768 columns. They are kept in 16 bits, twice as many
+# a thread. Three blocks of 256 threads fit an SM, whose 80 registers a thread hold 64 elements
+# without spills: 96 KB of the row on their way, where 1024 threads of floats have 64 KB. 131072
+# columns: 0.974 of a copy, and 0.85 as floats.
 PACKED_FROM = 16385
 PACKED_HELD = (48, 56, 64)
 PACKED_SHARED_BY = ((256, 2), (256, 4), (256, 8))
@@ -112,8 +112,8 @@ STREAMED_THREADS = 1024
 # Bytes at whose multiples blocks divide a row between them.
 LINE = 128
 
-# Packs a thread that a block has in shared memory, of its row and of those to come: 144 KB. With 13,
-# all that there is, 262144 columns have 0.897 of a copy and not 0.904.
+# Packs a thread that a block has in shared memory, of its row and of those to come: 144 KB. With
+# 13, all that there is, 262144 columns have 0.897 of a copy and not 0.904.
 SLOTS = 9
 
 

@@ -111,8 +111,8 @@ def test_a_row_comes_by_bulk_copies_and_leaves_in_packs(tmp_path: Path) -> None:
     stores = {name: n for name, n in found.items() if name.startswith("STG")}
     assert sum(stores.values()) == packs
     assert all(".128" in name for name in stores), stores
-    # One exponential an element.
-    assert found["MUFU.EX2"] <= plan.elements + 6
+    # One exponential an element, and those of the 256 partials that a warp combines.
+    assert found["MUFU.EX2"] <= plan.elements + 12
     # No fence for the whole device once rows are on their way: it would wait for their stores.
     start = re.search(r"\b(UCGABAR_WAIT|BAR\.SYNC)", listing)
     assert start

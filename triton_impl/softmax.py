@@ -7,12 +7,13 @@ second time backwards, so that what was read last is met first, while it is stil
 
 from __future__ import annotations
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from reference.contract import check_softmax, dense
-from triton_impl.launch import DEVICES, on_device, place, processors, settle, vector
+from triton_impl.launch import DEVICES, INTERPRETED, on_device, place, processors, settle, vector
 
 __all__ = ["sketch", "softmax"]
 
@@ -53,6 +54,15 @@ ONLINE_PLANS = (
     (2**62, 32),
 )
 
+# Few rows: programs a multiprocessor, and columns a program. One row of 131072 in programs of 1024
+# or of 4096 takes 5.2 us, in one launch that meets half way as well, and read by one program each
+# of 128 it took 11.8 us.
+PROGRAMS = 2
+LEAST_SHARE = 1024
+LARGEST_SHARE = 8192
+
+# The second dimension of a grid.
+MOST_SHARES = 65535
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 
@@ -133,30 +143,75 @@ def _finite_or_zero(peak):
 
 
 @triton.jit
+def _window(row, n_cols, PACK: tl.constexpr):
+    # Rows of an odd length start anywhere, and loads of 16 bytes don't: columns are counted from
+    # the pack of PACK elements in which the row starts, as far as the one in which it ends.
+    start = row.to(tl.int64) * n_cols
+    base = start // PACK * PACK
+    low = start - base
+    return base, low, low + n_cols
+
+
+@triton.jit
+def _load(x_ptr, cols, low, high, WHOLE: tl.constexpr, PACK: tl.constexpr, EXACT: tl.constexpr):
+    # Whole packs: a mask that differs between elements of one would split the load. -inf is neutral
+    # for the maximum, and its exponential for the sum.
+    end = high if EXACT else (high + PACK - 1) // PACK * PACK
+    x = tl.load(x_ptr + cols, mask=cols < end, other=-float("inf"), eviction_policy="evict_last")
+    x = x.to(tl.float32)
+    if not WHOLE:
+        x = tl.where((cols >= low) & (cols < high), x, -float("inf"))
+    return x
+
+
+@triton.jit
+def _store(x_ptr, y_ptr, cols, low, high, pivot, inverse, PACK: tl.constexpr, EXACT: tl.constexpr):
+    # Only whole packs that are the row's own: the others are `_store_ends`'s.
+    first = (low + PACK - 1) // PACK * PACK
+    last = high // PACK * PACK
+    mask = (cols >= first) & (cols < last)
+    # other is never stored.
+    x = tl.load(x_ptr + cols, mask=mask, other=0.0, eviction_policy="evict_first")
+    y = _exp(x.to(tl.float32) - pivot) * inverse
+    tl.store(y_ptr + cols, y, mask=mask, eviction_policy="evict_first")
+
+
+@triton.jit
+def _store_ends(x_ptr, y_ptr, low, high, pivot, inverse, PACK: tl.constexpr):
+    # A row has PACK elements or more.
+    first = (low + PACK - 1) // PACK * PACK
+    last = high // PACK * PACK
+    items = tl.arange(0, 2 * PACK)
+    cols = tl.where(items < PACK, low + items, last + items - PACK)
+    mask = tl.where(items < PACK, cols < first, cols < high)
+    x = tl.load(x_ptr + cols, mask=mask, other=0.0)
+    tl.store(y_ptr + cols, _exp(x.to(tl.float32) - pivot) * inverse, mask=mask)
+
+
+@triton.jit
 def softmax_online_kernel(
-    x_ptr, y_ptr, n_units, n_shares, UNIT: tl.constexpr, ITEMS: tl.constexpr, LANES: tl.constexpr
+    x_ptr,
+    y_ptr,
+    n_cols,
+    ITEMS: tl.constexpr,
+    LANES: tl.constexpr,
+    PACK: tl.constexpr,
+    WHOLE: tl.constexpr,
+    EXACT: tl.constexpr,
 ):
     TILE: tl.constexpr = ITEMS * LANES
-    n_cols = n_units.to(tl.int64) * UNIT
-    start = tl.program_id(0).to(tl.int64) * n_cols
-    x_ptr += start
-    y_ptr += start
+    base, low, high = _window(tl.program_id(0), n_cols, PACK)
+    x_ptr += base
+    y_ptr += base
     # One thread holds all ITEMS of its columns, so the loop needs neither shuffle nor barrier.
     cols = tl.arange(0, ITEMS)[:, None] * LANES + tl.arange(0, LANES)[None, :]
-    n_tiles = tl.cdiv(n_cols, TILE)
+    n_tiles = tl.cdiv(high, TILE)
 
     # Online softmax: Milakov and Gimelshein, 2018, with one maximum and sum for each lane.
     peak = tl.full([LANES], -float("inf"), tl.float32)
     total = tl.zeros([LANES], tl.float32)
     for tile in range(n_tiles):
-        offsets = tile * TILE + cols
-        # -inf is neutral for the maximum, and its exponential for the sum.
-        x = tl.load(
-            x_ptr + offsets,
-            mask=offsets < n_cols,
-            other=-float("inf"),
-            eviction_policy="evict_last",
-        ).to(tl.float32)
+        x = _load(x_ptr, tile * TILE + cols, low, high, WHOLE, PACK, EXACT)
         higher = tl.maximum(peak, tl.max(x, axis=0))
         pivot = _finite_or_zero(higher)
         # tl.max and tl.maximum skip NaN; it comes into the sum here.
@@ -165,21 +220,67 @@ def softmax_online_kernel(
     pivot = _finite_or_zero(tl.max(peak, axis=0))
     inverse = 1.0 / tl.sum(total * _exp(peak - pivot), axis=0)
 
-    # Programs of one row have all read the whole of it, and each writes its share.
-    share = tl.cdiv(n_tiles, n_shares)
-    end = tl.maximum(n_tiles - tl.program_id(1) * share, 0)
-    begin = tl.maximum(end - share, 0)
-    for step in range(end - begin):
-        offsets = (end - 1 - step) * TILE + cols
-        mask = offsets < n_cols
-        # other is never stored.
-        x = tl.load(x_ptr + offsets, mask=mask, other=0.0, eviction_policy="evict_first")
-        y = _exp(x.to(tl.float32) - pivot) * inverse
-        tl.store(y_ptr + offsets, y, mask=mask, eviction_policy="evict_first")
+    for step in range(n_tiles):
+        offsets = (n_tiles - 1 - step) * TILE + cols
+        _store(x_ptr, y_ptr, offsets, low, high, pivot, inverse, PACK, EXACT)
+    if not WHOLE:
+        _store_ends(x_ptr, y_ptr, low, high, pivot, inverse, PACK)
+
+
+@triton.jit
+def softmax_partials_kernel(
+    x_ptr,
+    partials_ptr,  # [rows, shares, 2]: maximum, and sum of the exponentials below it
+    n_cols,
+    BLOCK: tl.constexpr,
+    PACK: tl.constexpr,
+    WHOLE: tl.constexpr,
+    EXACT: tl.constexpr,
+):
+    row, share = tl.program_id(0), tl.program_id(1)
+    base, low, high = _window(row, n_cols, PACK)
+    cols = share * BLOCK + tl.arange(0, BLOCK)
+    x = _load(x_ptr + base, cols, low, high, WHOLE, PACK, EXACT)
+    peak = tl.max(x, axis=0)
+    total = tl.sum(_exp(x - _finite_or_zero(peak)), axis=0)
+    partials_ptr += 2 * (row.to(tl.int64) * tl.num_programs(1) + share)
+    tl.store(partials_ptr, peak)
+    tl.store(partials_ptr + 1, total)
+
+
+@triton.jit
+def softmax_shares_kernel(
+    x_ptr,
+    y_ptr,
+    partials_ptr,  # as softmax_partials_kernel left them
+    n_cols,
+    BLOCK: tl.constexpr,
+    SLOTS: tl.constexpr,  # a power of two, shares or more
+    PACK: tl.constexpr,
+    WHOLE: tl.constexpr,
+    EXACT: tl.constexpr,
+):
+    row, share = tl.program_id(0), tl.program_id(1)
+    slots = tl.arange(0, SLOTS)
+    there = slots < tl.num_programs(1)
+    partials_ptr += 2 * (row.to(tl.int64) * tl.num_programs(1) + slots)
+    peaks = tl.load(partials_ptr, mask=there, other=-float("inf"))
+    totals = tl.load(partials_ptr + 1, mask=there, other=0.0)
+    pivot = _finite_or_zero(tl.max(peaks, axis=0))
+    # A share of -inf alone has a sum of 0 at -inf, and counts as nothing.
+    inverse = 1.0 / tl.sum(totals * _exp(peaks - pivot), axis=0)
+    base, low, high = _window(row, n_cols, PACK)
+    cols = share * BLOCK + tl.arange(0, BLOCK)
+    _store(x_ptr + base, y_ptr + base, cols, low, high, pivot, inverse, PACK, EXACT)
+    if not WHOLE:
+        if share == 0:
+            _store_ends(x_ptr + base, y_ptr + base, low, high, pivot, inverse, PACK)
 
 
 def softmax(x: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """exp(x - max) / sum(exp(x - max)) over the last dimension, in one launch.
+    """exp(x - max) / sum(exp(x - max)) over the last dimension.
+
+    One launch; for long rows fewer than the multiprocessors two, with partial sums between them.
 
     x: [..., cols]; float32, float16 or bfloat16 -> [..., cols]
     Raises what `reference.contract.check_softmax` raises.
@@ -192,33 +293,57 @@ def softmax(x: Tensor, *, out: Tensor | None = None) -> Tensor:
     return settle(y, out, x)
 
 
-def online_tile(unit: int, itemsize: int, num_warps: int) -> tuple[int, int]:
-    """(items, lanes) for rows of a multiple of `unit` elements: one load a thread and item."""
-    width = min(unit, 16 // itemsize)
-    return min(THREAD_BYTES // (width * itemsize), THREAD_LOADS), num_warps * 32 * width
+def online_tile(pack: int, itemsize: int, num_warps: int) -> tuple[int, int]:
+    """(items, lanes) for loads of `pack` elements: one a thread and item."""
+    return min(THREAD_BYTES // (pack * itemsize), THREAD_LOADS), num_warps * 32 * pack
+
+
+def shares_block(n_rows: int, n_cols: int, processors: int) -> int:
+    """Columns a program of few rows, a power of two."""
+    wanted = triton.next_power_of_2(triton.cdiv(n_cols, max(PROGRAMS * processors // n_rows, 1)))
+    return min(max(wanted, LEAST_SHARE), LARGEST_SHARE)
 
 
 def _launch(x: Tensor, y: Tensor) -> None:
     """x, y: contiguous, one shape, not empty"""
     n_cols = x.shape[-1]
     n_rows = x.numel() // n_cols
-    unit = vector(n_cols)
     if n_cols <= ROWS_LIMIT[x.element_size()]:
         elements, num_warps = next(plan[1:] for plan in ROW_PLANS if n_cols <= plan[0])
         block_cols = triton.next_power_of_2(n_cols)
         block_rows = elements // block_cols
+        unit = vector(n_cols)
         softmax_rows_kernel[(triton.cdiv(n_rows, block_rows),)](
             x, y, n_rows, n_cols // unit, unit, block_rows, block_cols, num_warps=num_warps
         )
         return
-    # With fewer rows than multiprocessors the idle ones help: a row read by several costs L2
-    # traffic that nobody else wants, and no memory for partial sums and no second launch.
-    few = n_rows < processors(x)
+    # Of tensors that start between two packs no load can be one.
+    pack = 1 if (x.data_ptr() | y.data_ptr()) % 16 else 16 // x.element_size()
+    whole = n_cols % pack == 0
+    if n_rows < processors(x):
+        _launch_shares(x, y, n_rows, n_cols, pack, whole)
+        return
     row_bytes = n_cols * x.element_size()
-    num_warps = 32 if few else next(plan[1] for plan in ONLINE_PLANS if row_bytes <= plan[0])
-    items, lanes = online_tile(unit, x.element_size(), num_warps)
-    n_tiles = triton.cdiv(n_cols, items * lanes)
-    n_shares = min(processors(x) // n_rows, n_tiles) if few else 1
-    softmax_online_kernel[(n_rows, n_shares)](
-        x, y, n_cols // unit, n_shares, unit, items, lanes, num_warps=num_warps
+    num_warps = next(plan[1] for plan in ONLINE_PLANS if row_bytes <= plan[0])
+    items, lanes = online_tile(pack, x.element_size(), num_warps)
+    softmax_online_kernel[(n_rows,)](
+        x, y, n_cols, items, lanes, pack, whole, INTERPRETED, num_warps=num_warps
+    )
+
+
+def _launch_shares(
+    x: Tensor, y: Tensor, n_rows: int, n_cols: int, pack: int, whole: bool
+) -> None:
+    """With fewer rows than multiprocessors the idle ones help, each with a share of a row."""
+    block = shares_block(n_rows, n_cols, processors(x))
+    # A row that starts in the middle of a pack reaches further.
+    shares = triton.cdiv(n_cols + (0 if whole else pack - 1), block)
+    partials = torch.empty(n_rows, shares, 2, dtype=torch.float32, device=x.device)
+    grid, num_warps = (n_rows, shares), max(4, block // 1024)
+    softmax_partials_kernel[grid](
+        x, partials, n_cols, block, pack, whole, INTERPRETED, num_warps=num_warps
+    )
+    slots = triton.next_power_of_2(shares)
+    softmax_shares_kernel[grid](
+        x, y, partials, n_cols, block, slots, pack, whole, INTERPRETED, num_warps=num_warps
     )
