@@ -440,8 +440,8 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         "good",
         ("softmax_online_kernel",),
         skips=(
-            Skip("for rows too long for registers", "cols", most=32767, but=(4096,)),
-            Skip("for rows that fill the device", "rows", most=64),
+            Skip("made for rows too long for registers", "cols", most=32767, but=(4096,)),
+            Skip("made for rows that fill the device", "rows", most=64),
         ),
         skips_cupy=_SOFTMAX_TWIN,
     ),
