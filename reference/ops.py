@@ -46,18 +46,13 @@ _SOFTMAX_SWEEP = (
     *(32768, 50257, 65536, 128256, 131072, 262144),
 )
 
-# A row a block, and a row eight blocks: as many elements in float16 say what the dtype costs, as
-# many bytes in float32 what the registers do.
-_SOFTMAX_DTYPE_COLS = (4096, 131072)
-
 # Rows too few to fill the device, as sampling has them: one token of each sequence in a batch. The
 # vocabularies of Llama 2 and 3, and on both sides of them. Not one row of 4096, of which more sets
 # would be needed to leave the cache than one CUDA graph takes.
-_SOFTMAX_FEW = tuple(
-    (rows, cols)
-    for rows in (1, 8, 32, 64)
-    for cols in (4096, 32000, 128256, 131072)
-    if (rows, cols) != (1, 4096)
+_SOFTMAX_FEW = (
+    *((1, 32000), (1, 131072)),
+    *((8, 128256), (32, 128256)),
+    *((64, 4096), (64, 32000), (64, 128256)),
 )
 
 SOFTMAX = Op(
@@ -83,8 +78,10 @@ SOFTMAX = Op(
     cpu_cases=_cases((FP32, BF16), (4096, 1024), (32, 131072)),
     benchmark_cases=(
         *(Case((2**28 // cols, cols), BF16) for cols in _SOFTMAX_SWEEP),
-        *(Case((2**28 // cols, cols), FP16) for cols in _SOFTMAX_DTYPE_COLS),
-        *(Case((2**27 // cols, cols), FP32) for cols in _SOFTMAX_DTYPE_COLS),
+        # As many elements say what the dtype costs, as many bytes what the registers do.
+        Case((2**16, 4096), FP16),
+        Case((2**15, 4096), FP32),
+        Case((2**10, 131072), FP32),
         *_cases((BF16,), *_SOFTMAX_FEW),
     ),
 )
@@ -114,8 +111,7 @@ _CHAIN_CASES = dict(
     cpu_cases=_cases((FP32, BF16), (256, 4096), (1024, 4096)),
     benchmark_cases=(
         *_cases((BF16,), (2**8, 4096), (2**12, 4096), (2**16, 4096)),
-        # Not in float16: the project's kernels took what they take in bfloat16, to 3 %.
-        Case((2**12, 4096), FP32),
+        *_cases((FP32, FP16), (2**12, 4096)),
     ),
 )
 
@@ -195,7 +191,10 @@ def _weights(dtype: torch.dtype, *sizes: tuple[int, int, int]) -> tuple[Case, ..
 # attention, its feed-forward up and down and its vocabulary, and Llama 3 70B's feed-forward. Stored
 # as torch.nn.Linear holds them. Their bytes are what takes the time.
 _DECODE_BATCHES = (1, 2, 4, 8, 16, 32, 64)
-_DECODE_WEIGHTS = ((4096, 4096), (4096, 14336), (14336, 4096), (8192, 28672), (4096, 128256))
+_DECODE_WEIGHTS = ((4096, 14336), (14336, 4096))
+# At these the ends and the middle: what comes between is seen at the others.
+_MORE_DECODE_BATCHES = (1, 16, 64)
+_MORE_DECODE_WEIGHTS = ((4096, 4096), (8192, 28672), (4096, 128256))
 
 MATMUL = Op(
     name="matmul",
@@ -234,6 +233,9 @@ MATMUL = Op(
         # A prompt of 4096 tokens through a feed-forward.
         *_weights(BF16, (4096, 4096, 14336), (4096, 14336, 4096)),
         *_weights(BF16, *((m, *weight) for weight in _DECODE_WEIGHTS for m in _DECODE_BATCHES)),
+        *_weights(
+            BF16, *((m, *size) for size in _MORE_DECODE_WEIGHTS for m in _MORE_DECODE_BATCHES)
+        ),
         # No tensor cores: TF32 is off.
         Case((2048, 2048, 2048), FP32, "nk"),
     ),

@@ -70,17 +70,34 @@ def softmax_builds() -> Iterator[Build]:
                         tuple(pointers),
                         {"num_warps": num_warps},
                     )
+        # Rows that start and end with packs, that don't, and tensors that start between two.
+        windows = ((16 // size, True), (16 // size, False), (1, True))
         for _, num_warps in tier.ONLINE_PLANS:
-            for unit in (16, 1):
-                items, lanes = tier.online_tile(unit, size, num_warps)
+            for pack, whole in windows:
+                items, lanes = tier.online_tile(pack, size, num_warps, whole)
                 yield Build(
-                    f"softmax_online {dtype} {num_warps} {unit}",
+                    f"softmax_online {dtype} {num_warps} {pack} {whole}",
                     tier.softmax_online_kernel,
-                    pointers | {"n_units": "i32", "n_shares": "i32"},
-                    {"UNIT": unit, "ITEMS": items, "LANES": lanes},
-                    tuple(pointers),
-                    {"num_warps": num_warps},
+                    pointers | {"n_cols": "i32"},
+                    {"ITEMS": items, "LANES": lanes}
+                    | {"PACK": pack, "WHOLE": whole, "EXACT": False},
+                    tuple(pointers) if pack > 1 else (),
+                    {"num_warps": num_warps, "maxnreg": tier.ONLINE_REGISTERS},
                 )
+        for block in (tier.LEAST_SHARE, tier.LARGEST_SHARE):
+            for pack, whole in windows:
+                for kernel in (tier.softmax_partials_kernel, tier.softmax_shares_kernel):
+                    writes = kernel is tier.softmax_shares_kernel
+                    names = pointers if writes else {"x_ptr": pointers["x_ptr"]}
+                    yield Build(
+                        f"{kernel.__name__.removesuffix('_kernel')} {dtype} {block} {pack} {whole}",
+                        kernel,
+                        names | {"partials_ptr": "*fp32", "n_cols": "i32"},
+                        {"BLOCK": block, "PACK": pack, "WHOLE": whole}
+                        | ({"SLOTS": 128} if writes else {"EXACT": False}),
+                        (*names, "partials_ptr") if pack > 1 else ("partials_ptr",),
+                        {"num_warps": max(4, block // 1024)},
+                    )
 
 
 def chain_builds() -> Iterator[Build]:
@@ -244,10 +261,26 @@ def test_everything_fits_in_shared_memory(compiled) -> None:
 
 
 def test_aligned_rows_move_16_bytes_at_a_time(compiled) -> None:
-    names = r"softmax_(rows \S+ (?!1 )\d+ 16|online \S+ \d+ 16)|chain\S* \S+ 1024 16"
+    names = r"softmax_(rows \S+ (?!1 )\d+ 16|online \S+ \d+ (4|8) True)|chain\S* \S+ 1024 16"
     for figures in (*of(compiled, names), *of(compiled, r"(softmax_rows|chain\S*) \S+16 1024 8")):
         moves = figures["loads"] + figures["stores"]
         assert all(move.endswith(".128") for move in moves), (figures["name"], moves)
+
+
+def test_rows_that_start_anywhere_move_whole_packs_but_at_their_ends(compiled) -> None:
+    names = r"softmax_(online|partials|shares) \S+ \d+ (4|8) (True|False)"
+    for figures in of(compiled, names):
+        ends = 2 if figures["name"].endswith("False") else 0
+        if "partials" in figures["name"]:
+            # Two floats a program, from one thread.
+            moves, ends = figures["loads"], 0
+        elif "shares" in figures["name"]:
+            # Partials come one by one.
+            moves, ends = figures["stores"], ends // 2
+        else:
+            moves = figures["loads"] + figures["stores"]
+        narrow = [move for move in moves if not move.endswith(".128")]
+        assert len(narrow) <= ends, (figures["name"], moves)
 
 
 def test_matrix_products_use_the_units_meant_for_them(compiled) -> None:
@@ -285,7 +318,9 @@ def test_special_functions_an_element(
     [
         # So many registers a thread leave this many threads a multiprocessor: what the plans say.
         (r"softmax_rows \S+ (4096|8192|16384) 16", 64),
-        (r"softmax_online .* 16", 64),
+        # 32 warps are the multiprocessor's one program, 16 leave room for a second.
+        (r"softmax_online .* (4|8) (True|False)", 64),
+        (r"softmax_(partials|shares) .* (4|8) (True|False)", 64),
         (r"chain (fp32|bf16) 1024 16", 64),
         ("chain fp16 1024 16", 96),
         (r"chain_sfu \S+ 1024 16", 80),

@@ -26,15 +26,20 @@ ROUNDING = {torch.float32: 2e-6, torch.float16: 1.05 * 2**-11, torch.bfloat16: 1
 numpy_warns = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
 
+def assert_close(got: Tensor, x: Tensor) -> None:
+    """Judge a softmax of x by the float64 oracle."""
+    expected = OP.oracle(x)
+    error = error_of(got, expected, OP.error_scale(expected, x))
+    assert error is not None, "NaN or inf where the oracle has none, or the reverse"
+    assert error <= ROUNDING[x.dtype]
+
+
 def check(function, x: Tensor) -> Tensor:
     """Judge function(x) by the float64 oracle and return it."""
     got = function(x)
     assert got.shape == x.shape
     assert got.dtype == x.dtype
-    expected = OP.oracle(x)
-    error = error_of(got, expected, OP.error_scale(expected, x))
-    assert error is not None, "NaN or inf where the oracle has none, or the reverse"
-    assert error <= ROUNDING[x.dtype]
+    assert_close(got, x)
     return got
 
 
@@ -63,6 +68,7 @@ def test_only_float32_rows_of_32768_are_read_once(monkeypatch, device) -> None:
     online = spy_on(monkeypatch, tier, "softmax_online_kernel")
     check(tier.softmax, torch.randn(2, 32768, device=device))
     assert (len(rows.launches), len(online.launches)) == (1, 0)
+    monkeypatch.setattr(tier, "processors", lambda x: 2)
     check(tier.softmax, torch.randn(2, 32768, device=device).half())
     check(tier.softmax, torch.randn(2, 32769, device=device))
     assert (len(rows.launches), len(online.launches)) == (1, 2)
@@ -78,27 +84,55 @@ def test_long_rows_each_by_one_program(
     check(tier.softmax, torch.randn(2, n_cols, device=device).to(dtype))
     ((grid, arguments, options),) = spy.launches
     assert options["num_warps"] == (16 if n_cols * dtype.itemsize <= 2**17 else 32)
-    assert grid == (2, 1)
-    assert arguments["n_shares"] == 1
+    assert grid == (2,)
+    assert arguments["WHOLE"]
 
 
-@pytest.mark.parametrize("n_rows", [1, 3])
-def test_few_long_rows_are_shared_out(monkeypatch, device, n_rows: int) -> None:
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("offset", [0, 1])
+@pytest.mark.parametrize("n_cols", [32769, 50257, 65541])
+def test_long_rows_that_start_anywhere(
+    monkeypatch, device, dtype: torch.dtype, n_cols: int, offset: int
+) -> None:
+    """offset: of the tensor itself, in elements"""
+    monkeypatch.setattr(tier, "processors", lambda x: 2)
     spy = spy_on(monkeypatch, tier, "softmax_online_kernel")
-    x = torch.randn(n_rows, 131072 + 5, device=device).bfloat16()
+    values = torch.randn(5, n_cols, device=device).to(dtype)
+    buffer = torch.full((values.numel() + 16,), NAN, dtype=dtype, device=device)
+    x = buffer[offset : offset + values.numel()].view(values.shape).copy_(values)
+    written = torch.full((values.numel() + 16,), NAN, dtype=dtype, device=device)
+    out = written[8 : 8 + values.numel()].view(values.shape)
+    assert tier.softmax(x, out=out) is out
+    assert_close(out, values)
+    # Neither a neighbour's value read nor one written.
+    assert written[:8].isnan().all()
+    assert written[8 + values.numel() :].isnan().all()
+    ((_, arguments, _),) = spy.launches
+    assert arguments["PACK"] == (1 if offset else 16 // dtype.itemsize)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n_cols", [32776, 50257, 131072, 131077])
+@pytest.mark.parametrize("n_rows", [1, 3])
+def test_few_long_rows_are_shared_out(
+    monkeypatch, device, dtype: torch.dtype, n_rows: int, n_cols: int
+) -> None:
+    spies = [spy_on(monkeypatch, tier, f"softmax_{name}_kernel") for name in ("partials", "shares")]
+    x = torch.randn(n_rows, n_cols, device=device).to(dtype)
     out = torch.full_like(x, NAN)
     assert tier.softmax(x, out=out) is out
-    torch.testing.assert_close(out.double(), OP.oracle(x), rtol=1.05 * 2**-8, atol=0)
-    ((grid, _, _),) = spy.launches
-    # Odd rows are read in tiles of 16 x 1024.
-    assert grid == (n_rows, 9)
+    assert_close(out, x)
+    block = tier.shares_block(n_rows, n_cols, tier.processors(x))
+    for spy in spies:
+        ((grid, _, _),) = spy.launches
+        assert grid[0] == n_rows
+        assert 0 <= grid[1] * block - n_cols < block + 8
 
 
-def test_every_tile_is_written_when_a_share_is_empty(monkeypatch, device) -> None:
-    # Shares are rounded up, so that of 7 programs for 17 tiles the last one has none.
-    monkeypatch.setattr(tier, "processors", lambda x: 7)
-    x = torch.randn(1, 8 * 32768 + 1, device=device).half()
-    check(tier.softmax, x)
+def test_shares_of_a_row_fill_the_device() -> None:
+    assert tier.shares_block(1, 131072, 132) == 1024
+    assert tier.shares_block(8, 131072, 132) == 4096
+    assert tier.shares_block(64, 128256, 132) == 8192
 
 
 def test_short_rows_share_a_program(monkeypatch, device) -> None:

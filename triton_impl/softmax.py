@@ -2,7 +2,8 @@
 
 Rows that fit in registers are read once (`softmax_rows_kernel`). Longer ones are read twice, the
 second time backwards, so that what was read last is met first, while it is still in a cache
-(`softmax_online_kernel`).
+(`softmax_online_kernel`). Few long ones are shared out to all multiprocessors, which meet between
+two launches (`softmax_partials_kernel`, `softmax_shares_kernel`).
 """
 
 from __future__ import annotations
@@ -46,6 +47,9 @@ ROWS_LIMIT = {4: 32768, 2: 16384}
 THREAD_BYTES = 64
 THREAD_LOADS = 16
 
+# The same for rows that start anywhere: what is compared with both ends takes registers too.
+RAGGED_THREAD_BYTES = 32
+
 # Online kernel: (up to this many bytes a row, warps).
 ONLINE_PLANS = (
     # Two or three programs a multiprocessor, whose rows together fit in its 256 KB of L1.
@@ -54,6 +58,10 @@ ONLINE_PLANS = (
     (2**62, 32),
 )
 
+# Registers a thread: two programs of 16 warps fit a multiprocessor. Left to itself the compiler
+# takes 87 and saves no spill by it.
+ONLINE_REGISTERS = 64
+
 # Few rows: programs a multiprocessor, and columns a program. One row of 131072 in programs of 1024
 # or of 4096 takes 5.2 us, in one launch that meets half way as well, and read by one program each
 # of 128 it took 11.8 us.
@@ -61,7 +69,7 @@ PROGRAMS = 2
 LEAST_SHARE = 1024
 LARGEST_SHARE = 8192
 
-# The second dimension of a grid.
+# What the second dimension of a grid can count.
 MOST_SHARES = 65535
 
 LOG2_E = tl.constexpr(1.4426950408889634)
@@ -143,12 +151,14 @@ def _finite_or_zero(peak):
 
 
 @triton.jit
-def _window(row, n_cols, PACK: tl.constexpr):
+def _window(row, n_cols, WHOLE: tl.constexpr, PACK: tl.constexpr):
     # Rows of an odd length start anywhere, and loads of 16 bytes don't: columns are counted from
     # the pack of PACK elements in which the row starts, as far as the one in which it ends.
     start = row.to(tl.int64) * n_cols
     base = start // PACK * PACK
     low = start - base
+    if WHOLE:
+        low = low * 0
     return base, low, low + n_cols
 
 
@@ -165,11 +175,11 @@ def _load(x_ptr, cols, low, high, WHOLE: tl.constexpr, PACK: tl.constexpr, EXACT
 
 
 @triton.jit
-def _store(x_ptr, y_ptr, cols, low, high, pivot, inverse, PACK: tl.constexpr, EXACT: tl.constexpr):
+def _store(x_ptr, y_ptr, cols, low, high, pivot, inverse, WHOLE: tl.constexpr, PACK: tl.constexpr):
     # Only whole packs that are the row's own: the others are `_store_ends`'s.
-    first = (low + PACK - 1) // PACK * PACK
-    last = high // PACK * PACK
-    mask = (cols >= first) & (cols < last)
+    mask = cols < high // PACK * PACK
+    if not WHOLE:
+        mask = mask & (cols >= (low + PACK - 1) // PACK * PACK)
     # other is never stored.
     x = tl.load(x_ptr + cols, mask=mask, other=0.0, eviction_policy="evict_first")
     y = _exp(x.to(tl.float32) - pivot) * inverse
@@ -200,7 +210,7 @@ def softmax_online_kernel(
     EXACT: tl.constexpr,
 ):
     TILE: tl.constexpr = ITEMS * LANES
-    base, low, high = _window(tl.program_id(0), n_cols, PACK)
+    base, low, high = _window(tl.program_id(0), n_cols, WHOLE, PACK)
     x_ptr += base
     y_ptr += base
     # One thread holds all ITEMS of its columns, so the loop needs neither shuffle nor barrier.
@@ -222,7 +232,7 @@ def softmax_online_kernel(
 
     for step in range(n_tiles):
         offsets = (n_tiles - 1 - step) * TILE + cols
-        _store(x_ptr, y_ptr, offsets, low, high, pivot, inverse, PACK, EXACT)
+        _store(x_ptr, y_ptr, offsets, low, high, pivot, inverse, WHOLE, PACK)
     if not WHOLE:
         _store_ends(x_ptr, y_ptr, low, high, pivot, inverse, PACK)
 
@@ -238,7 +248,7 @@ def softmax_partials_kernel(
     EXACT: tl.constexpr,
 ):
     row, share = tl.program_id(0), tl.program_id(1)
-    base, low, high = _window(row, n_cols, PACK)
+    base, low, high = _window(row, n_cols, WHOLE, PACK)
     cols = share * BLOCK + tl.arange(0, BLOCK)
     x = _load(x_ptr + base, cols, low, high, WHOLE, PACK, EXACT)
     peak = tl.max(x, axis=0)
@@ -258,7 +268,6 @@ def softmax_shares_kernel(
     SLOTS: tl.constexpr,  # a power of two, shares or more
     PACK: tl.constexpr,
     WHOLE: tl.constexpr,
-    EXACT: tl.constexpr,
 ):
     row, share = tl.program_id(0), tl.program_id(1)
     slots = tl.arange(0, SLOTS)
@@ -269,9 +278,9 @@ def softmax_shares_kernel(
     pivot = _finite_or_zero(tl.max(peaks, axis=0))
     # A share of -inf alone has a sum of 0 at -inf, and counts as nothing.
     inverse = 1.0 / tl.sum(totals * _exp(peaks - pivot), axis=0)
-    base, low, high = _window(row, n_cols, PACK)
+    base, low, high = _window(row, n_cols, WHOLE, PACK)
     cols = share * BLOCK + tl.arange(0, BLOCK)
-    _store(x_ptr + base, y_ptr + base, cols, low, high, pivot, inverse, PACK, EXACT)
+    _store(x_ptr + base, y_ptr + base, cols, low, high, pivot, inverse, WHOLE, PACK)
     if not WHOLE:
         if share == 0:
             _store_ends(x_ptr + base, y_ptr + base, low, high, pivot, inverse, PACK)
@@ -293,9 +302,10 @@ def softmax(x: Tensor, *, out: Tensor | None = None) -> Tensor:
     return settle(y, out, x)
 
 
-def online_tile(pack: int, itemsize: int, num_warps: int) -> tuple[int, int]:
+def online_tile(pack: int, itemsize: int, num_warps: int, whole: bool) -> tuple[int, int]:
     """(items, lanes) for loads of `pack` elements: one a thread and item."""
-    return min(THREAD_BYTES // (pack * itemsize), THREAD_LOADS), num_warps * 32 * pack
+    in_flight = THREAD_BYTES if whole else RAGGED_THREAD_BYTES
+    return min(in_flight // (pack * itemsize), THREAD_LOADS), num_warps * 32 * pack
 
 
 def shares_block(n_rows: int, n_cols: int, processors: int) -> int:
@@ -320,20 +330,20 @@ def _launch(x: Tensor, y: Tensor) -> None:
     # Of tensors that start between two packs no load can be one.
     pack = 1 if (x.data_ptr() | y.data_ptr()) % 16 else 16 // x.element_size()
     whole = n_cols % pack == 0
-    if n_rows < processors(x):
+    if n_rows < processors(x) and n_cols < MOST_SHARES * LARGEST_SHARE:
         _launch_shares(x, y, n_rows, n_cols, pack, whole)
         return
     row_bytes = n_cols * x.element_size()
     num_warps = next(plan[1] for plan in ONLINE_PLANS if row_bytes <= plan[0])
-    items, lanes = online_tile(pack, x.element_size(), num_warps)
+    items, lanes = online_tile(pack, x.element_size(), num_warps, whole)
     softmax_online_kernel[(n_rows,)](
-        x, y, n_cols, items, lanes, pack, whole, INTERPRETED, num_warps=num_warps
+        *(x, y, n_cols, items, lanes, pack, whole, INTERPRETED),
+        num_warps=num_warps,
+        maxnreg=ONLINE_REGISTERS,
     )
 
 
-def _launch_shares(
-    x: Tensor, y: Tensor, n_rows: int, n_cols: int, pack: int, whole: bool
-) -> None:
+def _launch_shares(x: Tensor, y: Tensor, n_rows: int, n_cols: int, pack: int, whole: bool) -> None:
     """With fewer rows than multiprocessors the idle ones help, each with a share of a row."""
     block = shares_block(n_rows, n_cols, processors(x))
     # A row that starts in the middle of a pack reaches further.
@@ -345,5 +355,5 @@ def _launch_shares(
     )
     slots = triton.next_power_of_2(shares)
     softmax_shares_kernel[grid](
-        x, y, partials, n_cols, block, slots, pack, whole, INTERPRETED, num_warps=num_warps
+        x, y, partials, n_cols, block, slots, pack, whole, num_warps=num_warps
     )
