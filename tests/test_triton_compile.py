@@ -82,7 +82,10 @@ def softmax_builds() -> Iterator[Build]:
                     {"ITEMS": items, "LANES": lanes}
                     | {"PACK": pack, "WHOLE": whole, "EXACT": False},
                     tuple(pointers) if pack > 1 else (),
-                    {"num_warps": num_warps, "maxnreg": tier.ONLINE_REGISTERS},
+                    {
+                        "num_warps": num_warps,
+                        "maxnreg": tier.ONLINE_REGISTERS if pack > 1 else None,
+                    },
                 )
         for block in (tier.LEAST_SHARE, tier.LARGEST_SHARE):
             for pack, whole in windows:

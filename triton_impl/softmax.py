@@ -59,7 +59,7 @@ ONLINE_PLANS = (
 )
 
 # Registers a thread: two programs of 16 warps fit a multiprocessor. Left to itself the compiler
-# takes 87 and saves no spill by it.
+# takes 87 and saves no spill by it, but with loads of single elements.
 ONLINE_REGISTERS = 64
 
 # Few rows: programs a multiprocessor, and columns a program. One row of 131072 in programs of 1024
@@ -339,7 +339,7 @@ def _launch(x: Tensor, y: Tensor) -> None:
     softmax_online_kernel[(n_rows,)](
         *(x, y, n_cols, items, lanes, pack, whole, INTERPRETED),
         num_warps=num_warps,
-        maxnreg=ONLINE_REGISTERS,
+        maxnreg=ONLINE_REGISTERS if pack > 1 else None,
     )
 
 
