@@ -134,9 +134,9 @@ def test_more_than_two_to_the_31_elements(cols: int, device: torch.device) -> No
 def test_the_extension_refuses_what_it_has_no_instance_for(device: torch.device) -> None:
     x = torch.randn(4, 32768, device=device).bfloat16()
     launch = softmax.compiled().softmax_registers
-    good = (512, 64, 1, True)
+    good = (256, 64, 2, True)
     launch(x, torch.empty_like(x), *good)
-    for place, wrong in ((0, 256), (1, 48), (2, 3)):
+    for place, wrong in ((0, 512), (1, 40), (2, 3)):
         plan = [*good[:place], wrong, *good[place + 1 :]]
         with pytest.raises(ValueError, match="no compiled instance"):
             launch(x, torch.empty_like(x), *plan)
