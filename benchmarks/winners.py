@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from benchmarks.implementations import TIERS
 from benchmarks.statistics import CaseView, Figures, Ratio, mean_ratio
 
-__all__ = ["BEST_CALL", "OpView", "TierView", "ops_of"]
+__all__ = ["BEST_CALL", "OpView", "TierView", "group_of", "ops_of"]
 
 # A product measured against itself may differ by 1 %: nobody wins by less.
 DRAW = 1.01
@@ -97,11 +97,11 @@ def ops_of(cases: tuple[CaseView, ...]) -> tuple[OpView, ...]:
     groups: dict[str, list[CaseView]] = {}
     for case in cases:
         if case.regime == "cold":
-            groups.setdefault(_group(case), []).append(case)
+            groups.setdefault(group_of(case), []).append(case)
     return tuple(_op_view(op, group) for op, group in groups.items())
 
 
-def _group(case: CaseView) -> str:
+def group_of(case: CaseView) -> str:
     """The op; float32 products by themselves, since other units compute them than all others, and
     those of few rows, since it's memory that they wait for."""
     row = case.rows[0].row

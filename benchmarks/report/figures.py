@@ -9,6 +9,7 @@ import altair as alt
 
 from benchmarks.record import Run
 from benchmarks.statistics import CaseView, Figures, cases_of
+from benchmarks.winners import group_of
 
 __all__ = ["CAPTIONS", "charts", "vega_lite"]
 
@@ -16,7 +17,8 @@ CAPTIONS = {
     "roofline": "What each implementation reaches against what the machine allows "
     "(a kernel that computes special functions as polynomials may pass their roof)",
     "row-length": "Softmax: bandwidth against row length, beside a copy of as many bytes",
-    "code-size": "Part of the measured ceiling against code size, in one large case of each op",
+    "code-size": "Part of the measured ceiling against code size, in one large case of each op and "
+    "kind of product",
     "chain-times": "The chains: time of each implementation in the largest case",
 }
 
@@ -188,6 +190,12 @@ def _row_length(cases: list[CaseView]) -> Chart | None:
         for figures in timed[:1]
         for copy in [statistics.median(figures.row["paired"]["ceiling/copy"])]
     ]
+    names = sorted({point["implementation"]: point["tier"] for point in points}.items())
+    colors = alt.Scale(
+        domain=[name for name, _ in names],
+        range=[COLORS[TIERS.index(tier)] for _, tier in names],
+    )
+    legend = alt.Legend(title="implementation", symbolType="stroke", symbolStrokeWidth=2)
     x = alt.X("columns:Q", scale=alt.Scale(type="log", base=2), title="columns a row")
     y = alt.Y("GB/s:Q", title=f"GB/s, {dtype}", scale=alt.Scale(zero=True))
     lines = (
@@ -196,10 +204,9 @@ def _row_length(cases: list[CaseView]) -> Chart | None:
         .encode(
             x=x,
             y=y,
-            color=_tier_color(),
-            strokeDash=alt.StrokeDash("implementation:N", title="implementation").legend(
-                symbolType="stroke", symbolStrokeWidth=2
-            ),
+            # Both of one field and alike, or the legend shows dashes without a color.
+            color=alt.Color("implementation:N", scale=colors, legend=legend),
+            strokeDash=alt.StrokeDash("implementation:N", legend=legend),
             tooltip=["implementation:N", "effort:N", "case:N", "GB/s:Q", "microseconds:Q"],
         )
     )
@@ -222,15 +229,15 @@ def _row_length(cases: list[CaseView]) -> Chart | None:
 
 
 def _code_size(cases: list[CaseView]) -> Chart | None:
-    """A case of each op: what every implementation reaches of the ceiling, for how much code.
+    """A case of each group: what every implementation reaches of the ceiling, for how much code.
 
     Of the ceiling, not of a library call: that way all of a picture is held against one thing.
     """
     points: Rows = []
     titles = []
-    for op in dict.fromkeys(case.op for case in cases):
-        shown = max((case for case in cases if case.op == op), key=_weight)
-        titles.append(f"{op} {shown.case}")
+    for group in dict.fromkeys(group_of(case) for case in cases):
+        shown = max((case for case in cases if group_of(case) == group), key=_weight)
+        titles.append(f"{shown.op} {shown.case}")
         points += [
             {
                 **_datum(figures),

@@ -144,19 +144,21 @@ def failed(rows: tuple[Figures, ...]) -> Section | None:
 
 
 def skipped(rows: tuple[Figures, ...]) -> Section | None:
-    reasons: dict[str, list[str]] = {}
+    reasons: dict[tuple[str, str], list[str]] = {}
     for figures in rows:
         if figures.state == "skipped":
-            names = reasons.setdefault(figures.row["reason"], [])
-            names.append(f"{figures.row['op']} {figures.name}")
+            key = figures.row["op"], figures.row["reason"]
+            reasons.setdefault(key, []).append(figures.name)
     if not reasons:
         return None
     cells = tuple(
-        (str(len(names)), reason, write.clean(", ".join(dict.fromkeys(names))))
-        for reason, names in reasons.items()
+        (op, str(len(names)), reason, write.clean(", ".join(dict.fromkeys(names))))
+        for (op, reason), names in reasons.items()
     )
-    table = Table(("rows", "skipped because", "implementations"), cells, numbers=(0,))
-    return Section("Skipped", tables=(table,))
+    table = Table(("op", "rows", "skipped because", "implementations"), cells, numbers=(1,))
+    count = sum(map(len, reasons.values()))
+    note = f"{count} rows, each an implementation in a case, with the reason of each."
+    return Section("Skipped", (note,), (table,), folded=True)
 
 
 def stale(rows: tuple[Figures, ...]) -> Section | None:
