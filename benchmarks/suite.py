@@ -164,7 +164,8 @@ class Suite:
         row, case = item.implementation, item.case
         reason = device.unmet(row, target)
         if case in item.op.benchmark_cases:
-            reason = reason or row.left_out(item.op.sizes(case), dtype_name(case.dtype))
+            sizes, dtype = item.op.sizes(case), dtype_name(case.dtype)
+            reason = reason or row.left_out(sizes, dtype, device.is_hopper())
         if reason:
             return {"status": "skipped", "reason": reason}
         try:

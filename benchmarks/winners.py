@@ -1,12 +1,13 @@
-"""Who won an op: each tier's best variant, over the cases that all of them have a time for."""
+"""Who won an op: the library's fastest calls and each tier's best variant, over the same cases."""
 
 from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from dataclasses import dataclass
 
-from benchmarks.implementations import TIERS
+from benchmarks.implementations import IMPLEMENTATIONS, TIERS
 from benchmarks.statistics import CaseView, Figures, Ratio, mean_ratio
 
 __all__ = ["BEST_CALL", "OpView", "TierView", "group_of", "ops_of"]
@@ -19,11 +20,16 @@ FEW_ROWS = 64
 
 BEST_CALL = "best library call"
 
+# The tier that runs another's kernels, and is measured where that says something new.
+TWIN = "cupy"
+
 
 @dataclass(frozen=True)
 class TierView:
-    """A tier's best variant in an op.
+    """A tier's best variant in an op; of the library the fastest call of each case, under the name
+    of the one that it most often is.
 
+    cases: how many it is judged over
     speedup: geometric mean over the op's cases; least, most: from case to case
     against: what `speedup` is over: `BEST_CALL`, the fastest of each case, where several were
         measured and that one was sampled beside; else the calls that were
@@ -33,6 +39,7 @@ class TierView:
     tier: str
     name: str
     effort: str
+    cases: int
     speedup: Ratio
     least: float
     most: float
@@ -48,20 +55,32 @@ class OpView:
     """Who won an op.
 
     cases: how many all tiers have a time for, which is what they are compared over; 0 where they
-        share none, and each tier stands for itself
+        share none, and each tier stands for itself. A twin may have fewer: it is shown over its
+        own, and not compared
     measured: how many any tier has a time for
     tiers: the library, where it was measured, then the others, fastest first
+    unfair: further cases, where a library call that may be the fastest has no time
     """
 
     op: str
     cases: int
     measured: int
     tiers: tuple[TierView, ...]
+    unfair: int = 0
+
+    @property
+    def _compared(self) -> list[TierView]:
+        """The tiers but the library that have a time for all of the cases."""
+        return [
+            tier
+            for tier in self.tiers
+            if tier.tier != "library" and (tier.cases == self.cases or not self.cases)
+        ]
 
     @property
     def best_kernel(self) -> TierView | None:
         """The fastest tier but the library."""
-        return next((tier for tier in self.tiers if tier.tier != "library"), None)
+        return next(iter(self._compared), None)
 
     @property
     def winner(self) -> str:
@@ -81,9 +100,8 @@ class OpView:
             return ()
         beside = [
             tier.tier
-            for tier in self.tiers
-            if tier.tier not in ("library", self.winner)
-            and tier.speedup.value * DRAW >= best.speedup.value
+            for tier in self._compared
+            if tier.tier != self.winner and tier.speedup.value * DRAW >= best.speedup.value
         ]
         return tuple(beside) if self.winner else ("library", *beside)
 
@@ -94,11 +112,30 @@ _Timed = dict[str, Figures]
 
 def ops_of(cases: tuple[CaseView, ...]) -> tuple[OpView, ...]:
     """Who won each op, from its cold cases."""
+    ran = {(case.op, f.name) for case in cases for f in case.rows if f.seconds is not None}
     groups: dict[str, list[CaseView]] = {}
+    unfair: Counter[str] = Counter()
     for case in cases:
         if case.regime == "cold":
-            groups.setdefault(group_of(case), []).append(case)
-    return tuple(_op_view(op, group) for op, group in groups.items())
+            group = groups.setdefault(group_of(case), [])
+            if _lacks_a_call(case, ran):
+                unfair[group_of(case)] += 1
+            else:
+                group.append(case)
+    return tuple(_op_view(op, group, unfair[op]) for op, group in groups.items())
+
+
+def _lacks_a_call(case: CaseView, ran: set[tuple[str, str]]) -> bool:
+    """Whether a library call that runs on this machine was skipped in the case, though
+    benchmarks/implementations.py has no reason for it."""
+    rows = {(row.op, row.name): row for row in IMPLEMENTATIONS}
+    for figures in case.rows:
+        key = (case.op, figures.name)
+        if figures.row["tier"] == "library" and figures.state == "skipped" and key in ran:
+            row = rows.get(key)
+            if row and not row.left_out(figures.row["sizes"], figures.row["dtype"]):
+                return True
+    return False
 
 
 def group_of(case: CaseView) -> str:
@@ -110,28 +147,41 @@ def group_of(case: CaseView) -> str:
     return f"{case.op} float32" if row["flops"] and row["dtype"] == "float32" else case.op
 
 
-def _op_view(op: str, cases: list[CaseView]) -> OpView:
+def _op_view(op: str, cases: list[CaseView], unfair: int) -> OpView:
     timed: dict[str, dict[str, _Timed]] = {tier: {} for tier in TIERS}
     for case in cases:
         for figures in case.rows:
             if figures.state == "ok" and figures.speedup is not None:
                 variants = timed[figures.row["tier"]]
                 variants.setdefault(figures.name, {})[case.case] = figures
-    best = {tier: _best(variants) for tier, variants in timed.items() if variants}
+    best = {
+        tier: _fastest_calls(variants) if tier == "library" else _best(variants)
+        for tier, variants in timed.items()
+        if variants
+    }
     measured = set().union(*best.values())
-    shared = measured.intersection(*best.values())
+    whole = [set(rows) for tier, rows in best.items() if tier != TWIN]
+    if len(whole) < 2:  # there is nothing else to compare with the library
+        whole = [set(rows) for rows in best.values()]
+    shared = measured.intersection(*whole)
     libraries = {case.case: case.library for case in cases}
     several = len(timed["library"]) > 1
-    tiers = [
-        _tier_view(
-            tier,
-            [figures for case, figures in rows.items() if case in shared or not shared],
-            libraries if several else {},
-        )
-        for tier, rows in best.items()
-    ]
+    tiers = []
+    for tier, rows in best.items():
+        chosen = [rows[case] for case in rows if case in shared]
+        tiers.append(_tier_view(tier, chosen or list(rows.values()), libraries if several else {}))
     tiers.sort(key=lambda view: (view.tier != "library", -view.speedup.value))
-    return OpView(op, len(shared), len(measured), tuple(tiers))
+    return OpView(op, len(shared), len(measured), tuple(tiers), unfair)
+
+
+def _fastest_calls(variants: dict[str, _Timed]) -> _Timed:
+    """The library's calls need no choice: a user takes the fastest for the case."""
+    fastest: _Timed = {}
+    for rows in variants.values():
+        for case, figures in rows.items():
+            if case not in fastest or (figures.seconds or 0) < (fastest[case].seconds or 0):
+                fastest[case] = figures
+    return fastest
 
 
 def _best(variants: dict[str, _Timed]) -> _Timed:
@@ -165,10 +215,13 @@ def _tier_view(tier: str, rows: list[Figures], libraries: dict[str, str]) -> Tie
     is_best = tier != "library" and all(
         figures.against == libraries.get(figures.row["case"]) for figures in rows
     )
+    name = Counter(figures.name for figures in rows).most_common(1)[0][0]
+    shown = next(figures for figures in rows if figures.name == name)
     return TierView(
         tier=tier,
-        name=rows[0].name,
-        effort=rows[0].row["effort"],
+        name=name,
+        effort=shown.row["effort"],
+        cases=len(rows),
         speedup=mean_ratio([(f.row["seconds"], f.row["paired"][f.against]) for f in rows]),
         least=min(ratios),
         most=max(ratios),
@@ -176,7 +229,7 @@ def _tier_view(tier: str, rows: list[Figures], libraries: dict[str, str]) -> Tie
         if is_best
         else " and ".join(sorted({figures.against for figures in rows})),
         percents=tuple((name, min(found), max(found)) for name, found in percents.items()),
-        lines=rows[0].row["code"].get("lines"),
-        tokens=rows[0].row["code"].get("tokens"),
+        lines=shown.row["code"].get("lines"),
+        tokens=shown.row["code"].get("tokens"),
         throttled=any(figures.throttled for figures in rows),
     )

@@ -47,7 +47,7 @@ SHARED_BY = (
     # A cluster shares the row, through distributed shared memory.
     (1024, 2),
     (512, 8),
-    # As far as registers and portable clusters reach: 262144 columns, 0.72 of a copy in 16 bits.
+    # As far as registers and portable clusters reach: 262144 columns, 0.7 of a copy in 16 bits.
     (1024, 8),
 )
 

@@ -39,7 +39,7 @@ def _softmax_scale(expected: Tensor, x: Tensor) -> Tensor:
 
 
 # 2^28 elements, so that lengths differ by nothing else. Powers of two, at which kernels change
-# plan: quick to see a cliff by. 1000 and 50257: rows that start anywhere; the latter is GPT-2's
+# plan: quick to see a cliff by. 1000: rows that start within a line; 50257: anywhere. It is GPT-2's
 # vocabulary, 128256 Llama 3's.
 _SOFTMAX_SWEEP = (
     *(128, 256, 512, 1000, 1024, 2048, 4096, 8192, 16384),

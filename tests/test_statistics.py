@@ -119,6 +119,10 @@ def test_who_won(tmp_path: Path) -> None:
     assert [tier.against for tier in softmax.tiers if tier.tier == "library"] == ["library/eager"]
 
 
+# A kernel that is faster than the only library call.
+BOTH = (("library/eager", 1.0), ("cuda/registers", 0.5))
+
+
 def won(*lines: dict[str, Any]) -> OpView:
     (op,) = ops_of(cases_of(record.Run(ENVIRONMENT, list(lines))))
     return op
@@ -174,6 +178,42 @@ def test_a_variant_made_for_few_cases_does_not_stand_for_its_tier() -> None:
         fast = [timed("cuda/naive", 0.7, case=case) for case in cases[:count]]
         (tier,) = won(*wide, *fast).tiers
         assert tier.name == name
+
+
+def test_the_library_is_its_fastest_call_in_each_case() -> None:
+    cases = [Case((rows, 4096), torch.bfloat16) for rows in (2**16, 2**12)]
+    eager = [timed("library/eager", 1.0, case=case) for case in cases]
+    compiled = [timed("library/compile", 0.5, case=cases[0])]
+    kernel = [
+        timed("cuda/registers", 0.4, case=cases[0], against="library/compile"),
+        timed("cuda/registers", 0.8, case=cases[1]),
+    ]
+    library, cuda = won(*eager, *compiled, *kernel).tiers
+    assert library.speedup.value == pytest.approx(2**0.5)
+    assert (library.cases, cuda.cases, cuda.against) == (2, 2, BEST_CALL)
+
+
+def test_a_twin_with_fewer_cases_takes_none_from_the_others_and_is_not_compared() -> None:
+    cases = [Case((rows, 4096), torch.bfloat16) for rows in (1, 2)]
+    lines = [timed(name, part, case=case) for case in cases for name, part in BOTH]
+    op = won(*lines, timed("cupy/registers", 0.1, case=cases[0]))
+    assert (op.cases, op.winner, op.level) == (2, "cuda", ())
+    assert {tier.tier: tier.cases for tier in op.tiers} == {"library": 2, "cuda": 2, "cupy": 1}
+
+
+def test_a_case_without_a_library_call_that_may_be_the_fastest_is_not_counted() -> None:
+    fair, unfair = (Case((2**28 // cols, cols), torch.bfloat16) for cols in (4096, 131072))
+    lines = [timed(name, part, case=case) for case in (fair, unfair) for name, part in BOTH]
+    searched = timed("library/compile-max", 0.9, case=fair)
+    skipped = timed("library/compile-max", 0.9, case=unfair)
+    skipped |= {"status": "skipped", "reason": "no time", "seconds": [], "paired": {}}
+    op = won(*lines, searched, skipped)
+    assert (op.cases, op.measured, op.unfair) == (1, 1, 1)
+    # Where the table says why, it counts.
+    short = Case((2**18, 1024), torch.bfloat16)
+    lines += [timed(name, part, case=short) for name, part in BOTH]
+    skipped = {**skipped, "case": short.name, "sizes": SOFTMAX.sizes(short)}
+    assert won(*lines, searched, skipped).unfair == 0
 
 
 def test_a_single_sample_has_no_ratio() -> None:

@@ -63,8 +63,9 @@ def _processors(index: int) -> int:
 def vector(n_cols: int) -> int:
     """The largest power of two up to 16 that divides n_cols.
 
-    Kernels take ``n_cols`` as ``n_cols // vector`` and a compile-time ``vector``: Triton by itself
-    only sees divisibility by 16, and would read rows of 1000 16-bit values two bytes at a time.
+    For kernels that take ``n_cols`` as ``n_cols // vector`` and a compile-time ``vector``: Triton
+    by itself only sees divisibility by 16, and would read rows of 1000 16-bit values two bytes at a
+    time.
     """
     # Triton counts in 64 bits what it is handed as 64 bits: so many columns, undivided.
     return math.gcd(n_cols, 16) if n_cols < MOST_COLS_IN_32_BITS else 1

@@ -55,7 +55,9 @@ def method(environment: dict[str, Any]) -> Section:
         "are taken in turn, there and back (A B C C B A), each round in another order, until the "
         "interval of each ratio is narrow or a time limit is met. Arms that are so slow that the "
         "others would wait, or that a card at its power limit would rest, have rounds of their own "
-        "with the copy and the fastest library call.",
+        "with the copy and the fastest library call, eager with its second arm. After each "
+        "captured call a few small blocks are kept, so that what small temporaries the next one "
+        "has lie elsewhere.",
         "Ratios are medians of ratios within a round, with 95 % bootstrap intervals. Percentages "
         "are of ceilings that were measured in the same run: for products the fastest of large "
         "products or, where bytes bind, reading memory; for all others a copy of as many bytes, "

@@ -55,7 +55,7 @@ def _noise(cases: tuple[CaseView, ...]) -> str:
                 found.setdefault(figures.row["issue"], []).append(off)
     ways = {"graph": "", "stream": " of calls sent one by one"}
     return " and ".join(
-        f"{100 * max(found[issue]):.2g} % in {len(found[issue])} cases{way}"
+        f"{100 * max(found[issue]):.2g} % in {len(found[issue])} rows{way}"
         for issue, way in ways.items()
         if issue in found
     )
@@ -67,7 +67,7 @@ def summary_table(ops: tuple[OpView, ...], *, narrow: bool = False) -> Table:
     narrow: what a terminal has room for
     """
     header = (
-        *("op", "best variant", "speed", "over", "lines", "tokens", "place"),
+        *("op", "best variant", "speed", "over", "cases", "lines", "tokens", "place"),
         *("% of ceiling", "from case to case"),
     )
     rows = [
@@ -76,6 +76,7 @@ def summary_table(ops: tuple[OpView, ...], *, narrow: bool = False) -> Table:
             f"{tier.name} ({tier.effort})",
             write.ratio(tier.speedup) + (" †" if tier.throttled else ""),
             tier.against,
+            write.count(tier.cases),
             write.count(tier.lines),
             write.count(tier.tokens),
             {op.winner: "fastest", **dict.fromkeys(op.level, "level")}.get(tier.tier, ""),
@@ -89,7 +90,7 @@ def summary_table(ops: tuple[OpView, ...], *, narrow: bool = False) -> Table:
         for tier in op.tiers
     ]
     width = len(header) - 2 * narrow
-    return Table(header[:width], tuple(row[:width] for row in rows), numbers=(2, 4, 5))
+    return Table(header[:width], tuple(row[:width] for row in rows), numbers=(2, 4, 5, 6))
 
 
 def winners(ops: tuple[OpView, ...]) -> Section:
@@ -98,7 +99,9 @@ def winners(ops: tuple[OpView, ...]) -> Section:
     note = (
         "Speed is a median ratio of samples taken in turn, as the geometric mean over the cases "
         "that all tiers of an op have a time for, with its 95 % interval. A difference of less "
-        "than 1 % is a draw. Lines and tokens are without comments and docstrings."
+        "than 1 % is a draw. Of the library it is the fastest call of each case, under the name of "
+        "the one that it most often is. The interval is of the clock: torch.compile compiled anew "
+        "may choose other kernels. Lines and tokens are without comments and docstrings."
     )
     sentences = [sentence for op in ops if (sentence := _verdict(op))]
     return Section("Who won", (*sentences, note), (summary_table(ops),))
@@ -121,6 +124,8 @@ def _verdict(op: OpView) -> str:
         start = f"{verdict.get(op.winner, 'won by')} {what}"
     if 0 < op.cases < op.measured:
         start += f" (over the {op.cases} of {op.measured} cases that all tiers have a time for)"
+    if op.unfair:
+        start += f"; not counted: {op.unfair} cases without a library call that may be the fastest"
     return f"{op.op}: {start}."
 
 
