@@ -10,7 +10,27 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
+
+from benchmarks.skips import (
+    DEFAULT_MATMUL,
+    DRAFT,
+    FEW_ROWS,
+    HALVES,
+    MANY_ROWS,
+    NAIVE_MATMUL,
+    ONLINE,
+    REGISTERS_TWIN,
+    SEARCH_CHAIN,
+    SEARCH_MATMUL,
+    SEARCH_SOFTMAX,
+    SOFTMAX_TWIN,
+    STREAMED,
+    TENSOR_CORES,
+    TWIN,
+    Skip,
+    up_to,
+)
 
 __all__ = [
     "EAGER",
@@ -19,7 +39,6 @@ __all__ = [
     "NEEDS",
     "TIERS",
     "Implementation",
-    "Skip",
     "find",
     "of_op",
 ]
@@ -34,40 +53,10 @@ EAGER = "library/eager"
 EFFORTS = ("call", "sketch", "naive", "good", "tuned")
 
 # What a row may need of the machine. `benchmarks.device.unmet` says which are missing, and how
-# to get them. A row may leave out cases besides: see `Skip`.
+# to get them. A row may leave out cases besides: benchmarks/skips.py.
 NEEDS = ("gpu", "triton", "cupy", "extension", "sm_90", "cxx")
 
 Needs = Literal["gpu", "triton", "cupy", "extension", "sm_90", "cxx"]
-
-
-class Skip(NamedTuple):
-    """Cases for a GPU that a row leaves out: those of which all that is given holds.
-
-    reason: what the record says of them
-    axis: of the op; "" for any size
-    least, most: sizes of the axis, both included; but: those in between that stay
-    dtypes: none for any
-    hopper: holds on a Hopper alone, where another variant takes the cases
-    """
-
-    reason: str
-    axis: str = ""
-    least: int = 0
-    most: float = math.inf
-    but: tuple[int, ...] = ()
-    dtypes: tuple[str, ...] = ()
-    hopper: bool = False
-
-    def covers(self, sizes: Mapping[str, int], dtype: str, hopper: bool = True) -> bool:
-        """sizes: of the case, by axis; hopper: whether the device is one"""
-        if self.hopper and not hopper:
-            return False
-        if self.dtypes and dtype not in self.dtypes:
-            return False
-        if not self.axis:
-            return True
-        size = sizes[self.axis]
-        return self.least <= size <= self.most and size not in self.but
 
 
 @dataclass(frozen=True)
@@ -282,7 +271,7 @@ def _chain(
     return (
         _library(op, "eager", "eager", "forty", issue="stream", rounds_once=False),
         _library(op, "graph", "eager", "forty", needs=("gpu",), rounds_once=False),
-        *_compiled(op, "forty", skips_max=_SEARCH_CHAIN),
+        *_compiled(op, "forty", skips_max=SEARCH_CHAIN),
         _triton(
             op,
             "tuned",
@@ -308,62 +297,9 @@ def _chain(
             "naive",
             (f"{op}_naive_kernel",),
             more_cupy=("cuda_impl/pointwise.py:launch_naive,_pointers",),
-            skips_cupy=(Skip(_TWIN, "rows", but=(4096,)), Skip(_TWIN, dtypes=("float32",))),
+            skips_cupy=(Skip(TWIN, "rows", but=(4096,)), Skip(TWIN, dtypes=("float32",))),
         ),
     )
-
-
-_16_BIT = ("float16", "bfloat16")
-
-_TWIN = "the same kernel as the cuda row, which is measured here"
-
-# Softmax: max-autotune takes 5 s a case, so it is left out where it lost in each of four runs on an
-# H200. Seen at 256, 1000 and 1024 columns: 0.4 % faster to 12 % slower than default mode; at 16384,
-# 65536 and 262144: 2 to 6 % slower than eager; at 1x131072: 2 % faster to 22 % slower than default.
-_SEARCH_SOFTMAX = (
-    Skip("max-autotune lost to default mode up to 1024 columns, on an H200", "cols", most=1024),
-    Skip("max-autotune lost to default mode with few rows, on an H200", "rows", most=32),
-    Skip(
-        "max-autotune lost to eager at this length, on an H200",
-        "cols",
-        least=16384,
-        but=(32000, 32768, 50257, 128256, 131072),
-        dtypes=("bfloat16",),
-    ),
-)
-
-# The chains, in each of four runs: with 65536 rows never 0.3 % apart, in float32 level with default
-# mode to 7 % slower.
-_SEARCH_CHAIN = (
-    Skip("max-autotune was level with default mode, on an H200", "rows", least=65536),
-    Skip("max-autotune was no faster than default mode, on an H200", dtypes=("float32",)),
-)
-
-# First drafts show a shape, for which few lengths in one dtype are enough.
-_DRAFT = (
-    Skip("a draft, measured with many rows", "rows", most=64),
-    Skip("a draft, measured in bfloat16", dtypes=("float16", "float32")),
-    Skip("a draft, measured at 1024, 4096 and 65536 columns", "cols", but=(1024, 4096, 65536)),
-)
-_SOFTMAX_TWIN = (Skip(_TWIN, "cols", but=(4096,)),)
-
-# Products of up to so many rows are those of csrc/kernels/matmul_{gemv,decode,skinny}.cuh.
-_FEW_ROWS = 64
-_MANY_ROWS = (
-    Skip(
-        "made for more rows: gemv, decode and skinny are for up to 64",
-        "m",
-        most=_FEW_ROWS,
-        hopper=True,
-    ),
-)
-_HANDS_ON = "hands {} to another variant, which has a row of its own"
-_TENSOR_CORES = (Skip(_HANDS_ON.format("float32"), dtypes=("float32",)),)
-
-
-def _up_to(rows: int) -> tuple[Skip, ...]:
-    """Of a product's variant that takes 16-bit inputs and up to so many rows."""
-    return (*_TENSOR_CORES, Skip(_HANDS_ON.format(f"m above {rows}"), "m", least=rows + 1))
 
 
 # What gemv and decode count beside their own.
@@ -415,7 +351,7 @@ def _softmax(
 IMPLEMENTATIONS: tuple[Implementation, ...] = (
     # softmax
     _library("softmax", "eager", "eager"),
-    *_compiled("softmax", skips_max=_SEARCH_SOFTMAX),
+    *_compiled("softmax", skips_max=SEARCH_SOFTMAX),
     _triton(
         "softmax",
         "tuned",
@@ -448,13 +384,7 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
             "cuda_impl/clusters.py",
             "cuda_impl/softmax.py:registers_rawmodule,_launch_streamed",
         ),
-        skips=(
-            Skip(
-                "hands rows of up to 131072 that start with packs to registers",
-                "cols",
-                but=(50257, 262144),
-            ),
-        ),
+        skips=STREAMED,
     ),
     *_softmax(
         "registers",
@@ -463,24 +393,18 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         *_REGISTERS_SYMBOLS,
         more_cuda=("csrc/softmax_online.cu", "cuda_impl/softmax.py:_registers_plan,_processors"),
         more_cupy=("cuda_impl/softmax.py:_registers_plan,_processors",),
-        skips_cupy=(
-            Skip(_TWIN, "cols", but=(128, 1024, 4096, 16384, 50257, 131072, 262144)),
-            Skip(_TWIN, dtypes=("float16",)),
-        ),
+        skips_cupy=REGISTERS_TWIN,
     ),
     *_softmax(
         "online",
         "good",
         ("softmax_online_kernel",),
-        skips=(
-            Skip("made for rows too long for registers", "cols", most=32767, but=(4096,)),
-            Skip("made for rows that fill the device", "rows", most=64),
-        ),
-        skips_cupy=_SOFTMAX_TWIN,
+        skips=ONLINE,
+        skips_cupy=SOFTMAX_TWIN,
     ),
-    _triton("softmax", "sketch", "sketch", "sketch", ("softmax_sketch_kernel",), skips=_DRAFT),
-    *_softmax("block", "sketch", ("softmax_block_kernel",), skips=_DRAFT, skips_cupy=_SOFTMAX_TWIN),
-    *_softmax("naive", "naive", ("softmax_naive_kernel",), skips=_DRAFT, skips_cupy=_SOFTMAX_TWIN),
+    _triton("softmax", "sketch", "sketch", "sketch", ("softmax_sketch_kernel",), skips=DRAFT),
+    *_softmax("block", "sketch", ("softmax_block_kernel",), skips=DRAFT, skips_cupy=SOFTMAX_TWIN),
+    *_softmax("naive", "naive", ("softmax_naive_kernel",), skips=DRAFT, skips_cupy=SOFTMAX_TWIN),
     # chains
     *_chain(
         *("chain", "TWO_LOG2_E", "mode", "widen", "tanh", "_reciprocal"),
@@ -501,26 +425,8 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
     _library("matmul", "eager", "eager"),
     *_compiled(
         "matmul",
-        # Larger products: never more than 0.15 % apart.
-        skips=(
-            Skip(
-                "torch.compile in default mode calls eager's kernel",
-                "m",
-                most=_FEW_ROWS,
-                dtypes=_16_BIT,
-            ),
-        ),
-        skips_max=(
-            # Without TF32 the search takes 43 s.
-            Skip("max-autotune ended with eager's kernel, on an H200", dtypes=("float32",)),
-            # In six such cases never 0.2 % apart.
-            Skip(
-                "max-autotune ended with eager's kernel, on an H200: measured with 8192 rows",
-                "m",
-                least=_FEW_ROWS + 1,
-                but=(8192,),
-            ),
-        ),
+        skips=DEFAULT_MATMUL,
+        skips_max=SEARCH_MATMUL,
     ),
     _triton(
         "matmul",
@@ -540,8 +446,8 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         symbols=("_processors",),
         more=("cuda_impl/matrices.py:Operands,operands,by_rows,stored,is_weight",),
         more_cupy=("cuda_impl/matmul.py:_pointers",),
-        skips=_MANY_ROWS,
-        skips_cupy=(Skip(_TWIN, dtypes=_16_BIT),),
+        skips=MANY_ROWS,
+        skips_cupy=(Skip(TWIN, dtypes=HALVES),),
     ),
     *_cuda(
         "matmul",
@@ -556,7 +462,7 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         more=("cuda_impl/matrices.py",),
         more_cuda=("csrc/tensor_map.h",),
         more_cupy=("cuda_impl/matmul.py:_pointers", "cuda_impl/tensor_map.py"),
-        skips=(*_TENSOR_CORES, *_MANY_ROWS),
+        skips=(*TENSOR_CORES, *MANY_ROWS),
     ),
     *_cuda(
         "matmul",
@@ -571,8 +477,8 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         more=(_BY_ROWS,),
         more_cuda=("cuda_impl/decode.py:_launch_extension",),
         more_cupy=("cuda_impl/decode.py:_launch_rawmodule",),
-        skips=_up_to(_FEW_ROWS),
-        skips_cupy=(Skip(_TWIN, "m", but=(16,)),),
+        skips=up_to(FEW_ROWS),
+        skips_cupy=(Skip(TWIN, "m", but=(16,)),),
         file="decode",
     ),
     *_cuda(
@@ -588,8 +494,8 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         more=(_BY_ROWS,),
         more_cuda=("csrc/tensor_map.h",),
         more_cupy=("cuda_impl/skinny.py:_launch_rawmodule", "cuda_impl/tensor_map.py"),
-        skips=_up_to(_FEW_ROWS),
-        skips_cupy=(Skip(_TWIN, "m", but=(1, 16, 64)),),
+        skips=up_to(FEW_ROWS),
+        skips_cupy=(Skip(TWIN, "m", but=(1, 16, 64)),),
         file="skinny",
     ),
     *_cuda(
@@ -601,8 +507,8 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         more=(_BY_ROWS,),
         more_cuda=("cuda_impl/decode.py:_launch_extension",),
         more_cupy=("cuda_impl/decode.py:_launch_rawmodule",),
-        skips=_up_to(4),
-        skips_cupy=(Skip(_TWIN, "m", but=(1,)),),
+        skips=up_to(4),
+        skips_cupy=(Skip(TWIN, "m", but=(1,)),),
         file="decode",
     ),
     *_cuda(
@@ -611,12 +517,8 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         "naive",
         ("matmul_naive_kernel",),
         more_cupy=("cuda_impl/matmul.py:_pointers",),
-        skips=(
-            *_MANY_ROWS,
-            *(Skip("a call takes a second or more", axis, least=8192) for axis in ("k", "n")),
-            Skip("as fast as in bfloat16", dtypes=("float16",)),
-        ),
-        skips_cupy=(Skip(_TWIN, dtypes=_16_BIT),),
+        skips=NAIVE_MATMUL,
+        skips_cupy=(Skip(TWIN, dtypes=HALVES),),
     ),
 )
 

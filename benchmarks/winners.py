@@ -8,15 +8,13 @@ from collections import Counter
 from dataclasses import dataclass
 
 from benchmarks.implementations import IMPLEMENTATIONS, TIERS
+from benchmarks.skips import FEW_ROWS
 from benchmarks.statistics import CaseView, Figures, Ratio, mean_ratio
 
 __all__ = ["BEST_CALL", "OpView", "TierView", "group_of", "ops_of"]
 
 # A product measured against itself may differ by 1 %: nobody wins by less.
 DRAW = 1.01
-
-# Products of up to so many rows have kernels of their own.
-FEW_ROWS = 64
 
 BEST_CALL = "best library call"
 
@@ -127,7 +125,7 @@ def ops_of(cases: tuple[CaseView, ...]) -> tuple[OpView, ...]:
 
 def _lacks_a_call(case: CaseView, ran: set[tuple[str, str]]) -> bool:
     """Whether a library call that runs on this machine was skipped in the case, though
-    benchmarks/implementations.py has no reason for it."""
+    benchmarks/skips.py has no reason for it."""
     rows = {(row.op, row.name): row for row in IMPLEMENTATIONS}
     for figures in case.rows:
         key = (case.op, figures.name)

@@ -17,7 +17,8 @@ import torch
 
 from benchmarks import device, record, suite
 from benchmarks.ceilings import set_count
-from benchmarks.implementations import EAGER, TIERS, Implementation, Skip, find, of_op
+from benchmarks.implementations import EAGER, TIERS, Implementation, find, of_op
+from benchmarks.skips import Skip
 from benchmarks.suite import Item, Suite
 from benchmarks.supervisor import Supervisor, WorkerError
 from benchmarks.timing import Settings
