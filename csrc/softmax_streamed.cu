@@ -8,9 +8,11 @@ namespace {
 
 constexpr int kThreads = 1024;
 constexpr int kSlots = 9;
+constexpr int kDevices = 64;
 
 // How many clusters of a kernel the device holds at once; the others would wait until one of them
-// is through all of its rows. Asked once a kernel, since the answer takes longer than a launch.
+// is through all of its rows. Asked once a kernel and device, since the answer takes longer than a
+// launch.
 template <typename Kernel>
 cudaError_t clusters_at_once(Kernel* kernel, int threads, int cluster, int shared_bytes,
                              int* clusters) {
@@ -38,12 +40,16 @@ cudaError_t launch(const void* x, void* out, int64_t rows, int64_t cols, cudaStr
   status = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                                 cudaSharedmemCarveoutMaxShared);
   if (status != cudaSuccess) return status;
-  static std::atomic<int> known{0};
-  int clusters = known;
+  int device;
+  status = cudaGetDevice(&device);
+  if (status != cudaSuccess) return status;
+  static std::atomic<int> known[kDevices];  // 0: not asked yet
+  std::atomic<int>& answer = known[device % kDevices];
+  int clusters = device < kDevices ? answer.load() : 0;
   if (clusters == 0) {
     status = clusters_at_once(kernel, kThreads, kCluster, kBytes, &clusters);
     if (status != cudaSuccess) return status;
-    known = clusters = std::max(clusters, 1);
+    answer = clusters = std::max(clusters, 1);
   }
   const auto groups = static_cast<unsigned>(std::min<int64_t>(rows, clusters));
   kernel<<<groups * kCluster, kThreads, kBytes, stream>>>(

@@ -95,7 +95,9 @@ def softmax_builds() -> Iterator[Build]:
                     yield Build(
                         f"{kernel.__name__.removesuffix('_kernel')} {dtype} {block} {pack} {whole}",
                         kernel,
-                        names | {"partials_ptr": "*fp32", "n_cols": "i32"},
+                        names
+                        | {"partials_ptr": "*fp32", "n_cols": "i32"}
+                        | ({"n_partials": "i32"} if writes else {}),
                         {"BLOCK": block, "PACK": pack, "WHOLE": whole}
                         | ({"SLOTS": 128} if writes else {"EXACT": False}),
                         (*names, "partials_ptr") if pack > 1 else ("partials_ptr",),
@@ -145,7 +147,8 @@ def matmul_builds() -> Iterator[Build]:
     def options(plan: Any) -> dict[str, int]:
         return {"num_warps": plan.num_warps, "num_stages": plan.num_stages}
 
-    plans = (*(plan for _, plan in tier.DECODE_PLANS), tier.LARGE, tier.MEDIUM, tier.SMALL)
+    few = (*tier.DECODE_PLANS, *tier.NARROW_PLANS)
+    plans = (*(plan for _, plan in few), tier.LARGE, tier.MEDIUM, tier.SMALL)
     for plan in plans:
         for dtype in ("fp16", "bf16"):
             for layout in ("nk", "kn"):

@@ -56,9 +56,11 @@ def test_gate(case: Case, device) -> None:
 @pytest.mark.parametrize(
     ("m", "n", "processors", "plan"),
     [
-        (1, 72, 132, tier.DECODE_PLANS[0][1]),
-        (17, 72, 132, tier.DECODE_PLANS[1][1]),
-        (64, 72, 132, tier.DECODE_PLANS[2][1]),
+        (1, 8448, 132, tier.DECODE_PLANS[0][1]),
+        (17, 8448, 132, tier.DECODE_PLANS[1][1]),
+        (64, 8448, 132, tier.DECODE_PLANS[2][1]),
+        (1, 72, 132, tier.NARROW_PLANS[0][1]),
+        (64, 4096, 132, tier.NARROW_PLANS[1][1]),
         (136, 264, 4, tier.LARGE),
         (136, 264, 6, tier.MEDIUM),
         (136, 136, 4, tier.MEDIUM),

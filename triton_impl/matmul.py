@@ -49,6 +49,13 @@ DECODE_PLANS = (
     (64, Plan(64, 64, 128, num_warps=4, num_stages=3, programs=2)),
 )
 
+# The same where 64 columns a tile would leave multiprocessors without one: narrower tiles, and as
+# many bytes on their way by longer ones.
+NARROW_PLANS = (
+    (16, Plan(16, 32, 256, num_warps=4, num_stages=4)),
+    (64, Plan(64, 32, 128, num_warps=4, num_stages=6)),
+)
+
 # Descriptor kernel, more rows: the largest tile that still gives every multiprocessor one.
 # 128 x 256: the highest arithmetic intensity whose accumulator two warpgroups hold in registers;
 # 4096^3 is 512 tiles, 97 % of four waves of 132. Measured at 0.998 of cuBLAS there.
@@ -221,7 +228,8 @@ def _describable(x: Tensor) -> bool:
 
 
 def _choose(size_m: int, size_n: int, n_processors: int) -> Plan:
-    for most_rows, plan in DECODE_PLANS:
+    narrow = triton.cdiv(size_n, DECODE_PLANS[0][1].block_n) < n_processors
+    for most_rows, plan in NARROW_PLANS if narrow else DECODE_PLANS:
         if size_m <= most_rows:
             return plan
     for plan in (LARGE, MEDIUM):
