@@ -103,6 +103,14 @@ def softmax_builds() -> Iterator[Build]:
                         (*names, "partials_ptr") if pack > 1 else ("partials_ptr",),
                         {"num_warps": max(4, block // 1024)},
                     )
+    yield Build(
+        "softmax_combine",
+        tier.softmax_combine_kernel,
+        {"partials_ptr": "*fp32", "row_ptr": "*fp32", "n_partials": "i32"},
+        {"LANES": tier.MOST_PARTIALS},
+        ("partials_ptr", "row_ptr"),
+        {"num_warps": 4},
+    )
 
 
 def chain_builds() -> Iterator[Build]:
