@@ -471,6 +471,16 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
     ),
     *_cuda(
         "matmul",
+        "mma",
+        "good",
+        ("matmul_mma_kernel",),
+        symbols=("MmaPlan", "MMA_PLANS", "_suits_mma", "_processors"),
+        more=("cuda_impl/matrices.py:Operands,operands,by_rows,stored,is_weight,is_addressable",),
+        skips=(*_TENSOR_CORES, *_MANY_ROWS),
+        file="mma",
+    ),
+    *_cuda(
+        "matmul",
         "wgmma",
         "good",
         ("matmul_wgmma_kernel",),
