@@ -163,9 +163,9 @@ __global__ void __launch_bounds__(32 * kWarpsM * kWarpsN, kResident)
   int slot = 0;  // that is read
   for (int64 steps = k; steps > 0; steps -= kDepth) {
     // This thread's copies of the next stage have come; after the barrier all threads', and all
-    // have read the stage before, which is the one that is filled next. So early, since here every
-    // warp has fragments to go on with: in between, the compiler would put the barrier behind the
-    // products, and the fragments after it could no longer come while the tensor cores work.
+    // have read the stage before, which is the one that is filled next. That is a stage more than
+    // the first products ask for. But with the barrier before the last 16 steps the compiler moved
+    // nearly all products before it, and the tensor cores then waited for the fragments after it.
     wait_for_copies<kStages - 3>();
     __syncthreads();
     const int before = slot == 0 ? kStages - 1 : slot - 1;
@@ -179,7 +179,8 @@ __global__ void __launch_bounds__(32 * kWarpsM * kWarpsN, kResident)
         // Past the last stage what is read is never multiplied.
         read((inner + 1) % 2, shared + slot * Shared::kStageBytes, 0);
       }
-      // After the first fragments, which come at once: copies and reads keep their order.
+      // Not before the first read: reads and copies stay in order, and what is read for the next
+      // products would come only after all the copies' addresses.
       if (inner == 0) fetch(before);
 #pragma unroll
       for (int i = 0; i < kGroupsM; ++i) {
