@@ -476,7 +476,7 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         ("matmul_mma_kernel",),
         symbols=("MmaPlan", "MMA_PLANS", "_suits_mma", "_processors"),
         more=("cuda_impl/matrices.py:Operands,operands,by_rows,stored,is_weight,is_addressable",),
-        skips=(*_TENSOR_CORES, *_MANY_ROWS),
+        skips=(*TENSOR_CORES, *MANY_ROWS),
         file="mma",
     ),
     *_cuda(
