@@ -381,7 +381,7 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         "good",
         ("softmax_streamed_kernel", *_REGISTERS_KERNELS),
         *("StreamedPlan", "STREAMED_BY", "STREAMED_FROM", "STREAMED_ANYWHERE_FROM"),
-        *("STREAMED_THREADS", "LINE", "SLOTS"),
+        *("STREAMED_THREADS", "LINE", "RING"),
         # Short and few rows, and misaligned ones, go as in `registers`.
         *("registers_plan", *_REGISTERS_SYMBOLS),
         needs=("sm_90",),

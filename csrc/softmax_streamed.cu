@@ -7,7 +7,7 @@
 namespace {
 
 constexpr int kThreads = 1024;
-constexpr int kSlots = 9;
+constexpr int kRing = 12;  // packs a thread
 constexpr int kDevices = 64;
 
 // How many clusters of a kernel the device holds at once; the others would wait until one of them
@@ -31,7 +31,8 @@ cudaError_t clusters_at_once(Kernel* kernel, int threads, int cluster, int share
 
 template <typename T, int kThreads, int kElements, int kCluster, bool kWhole>
 cudaError_t launch(const void* x, void* out, int64_t rows, int64_t cols, cudaStream_t stream) {
-  constexpr int kBytes = kRingBytes<kThreads, kSlots>;
+  constexpr int kSlots = kRing * 8 / kElements;
+  constexpr int kBytes = kRingBytes<kThreads, kElements, kSlots>;
   const auto kernel = softmax_streamed_kernel<T, kThreads, kElements, kCluster, kSlots, kWhole>;
   cudaError_t status =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
@@ -63,7 +64,7 @@ cudaError_t launch(const void* x, void* out, int64_t rows, int64_t cols, cudaStr
 cudaError_t softmax_streamed(const void* x, void* out, int64_t rows, int64_t cols, DType dtype,
                              int threads, int elements, int cluster, int slots, bool whole,
                              cudaStream_t stream) {
-  if (threads != kThreads || slots != kSlots) return kNoInstance;
+  if (threads != kThreads || slots * elements != kRing * 8) return kNoInstance;
   return with_dtype(dtype, [&](auto tag) {
     using T = typename decltype(tag)::Type;
     constexpr int kSize = Pack<T>::kSize;

@@ -168,7 +168,7 @@ def test_more_than_two_to_the_31_elements(cols: int, device: torch.device) -> No
 def test_the_extension_refuses_what_it_has_no_instance_for(device: torch.device) -> None:
     x = draw(4, 65536, torch.bfloat16, device)
     out = torch.empty_like(x)
-    good = plans.StreamedPlan(1024, 32, 2, plans.SLOTS, True)
+    good = plans.StreamedPlan(1024, 32, 2, plans.RING * 8 // 32, True)
     for wrong in ({"threads": 256}, {"elements": 24}, {"cluster": 3}, {"slots": 12}):
         with pytest.raises(ValueError, match="no compiled instance"):
             extension(x, out, good._replace(**wrong))
@@ -182,6 +182,6 @@ def test_the_extension_refuses_what_it_has_no_instance_for(device: torch.device)
 def test_what_the_ring_cannot_hold_is_refused(device: torch.device) -> None:
     x = guarded(draw(4, 65536, torch.bfloat16, device), 1)
     out = guarded(torch.empty_like(x), 1)
-    plan = plans.StreamedPlan(1024, 32, 2, plans.SLOTS, False)
+    plan = plans.StreamedPlan(1024, 32, 2, plans.RING * 8 // 32, False)
     with pytest.raises(ValueError, match="no compiled instance"):
         extension(x, out, plan)

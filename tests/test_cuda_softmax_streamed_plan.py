@@ -123,7 +123,7 @@ def test_a_row_comes_by_bulk_copies_and_leaves_in_packs(tmp_path: Path) -> None:
 def test_python_and_cuda_agree_on_shared_memory(
     threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = plans.StreamedPlan(threads, 32, 8, plans.SLOTS, True)
+    plan = plans.StreamedPlan(threads, 32, 8, plans.RING * 8 // 32, True)
     lines = [
         '#include "softmax_streamed.cuh"',
         f"static_assert(kRingBytes<{threads}, {plan.slots}> == {plan.shared_bytes});",

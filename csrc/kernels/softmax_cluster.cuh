@@ -64,18 +64,7 @@ struct Exchange {
 
   // Until all of them are there. parity: of how often this Exchange has been used before
   __device__ __forceinline__ Partial wait(int parity) {
-    unsigned done;
-    do {
-      asm volatile(
-          "{\n\t"
-          ".reg .pred p;\n\t"
-          "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n\t"
-          "selp.u32 %0, 1, 0, p;\n\t"
-          "}"
-          : "=r"(done)
-          : "r"(address()), "r"(parity)
-          : "memory");
-    } while (!done);
+    wait_for_sent(address(), parity);
     return combine_shared<kCount>(partials);
   }
 };

@@ -1,13 +1,16 @@
-// softmax of long rows, whose loads never wait for arithmetic: the next rows are on their way to
-// shared memory while a row is computed, without a register for any of them.
+// softmax of long rows, whose loads and stores never wait for arithmetic: the next rows are on
+// their way to shared memory and the last one's results on their way out of it while a row is
+// computed, without a register for any of them.
 //
 // As many clusters of blocks as fit at once walk down the rows, a cluster a row. A row is cut into
-// chunks of one 16-byte pack a thread, which the cluster's blocks take in turns; a block's chunks,
-// of this row and of those to come, go through a ring of kSlots slots. What a thread has read it
-// keeps in registers, as in softmax_registers: a slot is waited for once and read once.
+// stretches, which the cluster's warps take in turns; a warp has a ring of kSlots slots of its own,
+// in which its stretches of this row and of those to come arrive. What its threads have read they
+// keep in registers, as in softmax_registers, and what they compute goes back to where it was read
+// from, for the copy engine to take out: stores from registers would pass through an L1 that the
+// ring leaves small. Warps meet in the sum of a row and nowhere else.
 //
-// Chunks are counted from the 128-byte line of `out` that holds the row's first element, so that a
-// warp writes whole lines wherever the row starts.
+// Packs are counted from the 128-byte line of `out` that holds the row's first element, so that
+// whole lines are written wherever the row starts.
 #pragma once
 
 #include "hopper.cuh"
@@ -16,9 +19,13 @@
 
 constexpr int kLine = 128;
 
-// Bytes of a block's ring.
-template <int kThreads, int kSlots>
-constexpr int kRingBytes = kThreads * kSlots * 16;
+// 16-byte packs of a slot that a thread reads: as many bytes for every type.
+template <int kElements>
+constexpr int kSlotPacks = kElements / 8;
+
+// Bytes of a block's rings.
+template <int kThreads, int kElements, int kSlots>
+constexpr int kRingBytes = kThreads * kSlots * kSlotPacks<kElements> * 16;
 
 #ifdef HAS_WGMMA
 
@@ -30,6 +37,18 @@ __device__ __forceinline__ void bulk_load(unsigned to, const void* from, int byt
           "r"(to),
       "l"(from), "r"(bytes), "r"(barrier)
       : "memory");
+}
+
+// `bytes` from shared to global memory, both at multiples of 16, in the thread's open bulk group.
+// What was written there has to be fenced for the async proxy.
+__device__ __forceinline__ void bulk_store(void* to, unsigned from, int bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from),
+               "r"(bytes)
+               : "memory");
+}
+
+__device__ __forceinline__ void bulk_commit() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 
 // The row, with packs counted from the line of `out` in which it starts. x and out lie at the same
@@ -94,105 +113,142 @@ __global__ void CLUSTER_SIZE(kCluster) __launch_bounds__(kThreads, 1024 / kThrea
                             int64 rows, int cols) {
 #ifdef HAS_WGMMA
   constexpr int kSize = Pack<T>::kSize;
-  constexpr int kPacks = kElements / kSize;  // a thread's share of a row, and so a block's chunks
+  constexpr int kPacks = kElements / kSize;  // a thread's share of a row
+  constexpr int kEach = kSlotPacks<kElements>;
+  constexpr int kRowSlots = kPacks / kEach;  // 1, of float 2
+  constexpr int kSlotBytes = kEach * 32 * 16;
   constexpr int kWarps = kThreads / 32;
-  static_assert(kPacks <= kSlots, "a row would wait for slots that it holds itself");
-  static_assert(kPacks <= kWarps, "a warp a chunk sees to what takes its slot");
-  static_assert(kSlots <= 32);
+  static_assert(kRowSlots < kSlots, "a row would wait for slots that it holds itself");
 
-  extern __shared__ __align__(kLine) unsigned char ring[];  // [kSlots][kThreads] packs
+  extern __shared__ __align__(kLine) unsigned char rings[];  // [kWarps][kSlots][kEach][32] packs
   __shared__ Meeting<kCluster, kWarps> meeting;
-  __shared__ unsigned long long full[kSlots];  // ends a phase when a slot's chunk is there
+  __shared__ unsigned long long barriers[kWarps][kSlots];  // each ends a phase when a slot is full
 
   const int rank = kCluster > 1 ? cluster_rank() : 0;
-  const int64 groups = gridDim.x / kCluster;
+  const int groups = gridDim.x / kCluster;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const unsigned ring = shared_address(rings) + warp * kSlots * kSlotBytes;
+  const unsigned full = shared_address(barriers[warp]);
+  // The warp's stretch of a row, in packs. Blocks take turns, so that all have the same share of a
+  // row that fills them half.
+  const int stretch = (warp * kCluster + rank) * kPacks * 32;
 
-  // Chunk k of this block's share of a row on its way to a slot that nobody reads any more. Only
-  // 16 bytes that hold an element of the row are read: what lies beside them may be nobody's. Of a
-  // chunk beyond the row nothing is, and its phase ends at once.
-  const auto fetch = [&](int64 number, int k, int slot) {
+  // Part h of the stretch of a row on its way to a slot that nobody reads any more. Only 16 bytes
+  // that hold an element of the row are read: what lies beside them may be nobody's. Beyond the row
+  // nothing is, and the slot's phase ends at once.
+  const auto fetch = [&](int64 number, int h, int slot) {
     if (number >= rows) return;
+    // Worked out anew every time: what the compiler kept of it from row to row would push others
+    // out of registers.
+    int start = stretch + h * kEach * 32;
+    asm volatile("" : "+r"(start));
     const auto row = from_line<T, kWhole>(x + number * cols, out + number * cols, cols);
-    const int chunk = (k * kCluster + rank) * kThreads;
-    const int first = max(row.first / kSize, chunk);
-    const int last = min((row.last + kSize - 1) / kSize, chunk + kThreads);
+    const int first = max(row.first / kSize, start);
+    const int last = min((row.last + kSize - 1) / kSize, start + kEach * 32);
     const int bytes = max(last - first, 0) * 16;
-    const unsigned barrier = shared_address(&full[slot]);
-    mbarrier_expect(barrier, bytes);
+    mbarrier_expect(full + slot * 8, bytes);
     if (bytes > 0) {
-      bulk_load(shared_address(ring) + (slot * kThreads + first - chunk) * 16,
-                row.start + first * kSize, bytes, barrier);
+      bulk_load(ring + slot * kSlotBytes + (first - start) * 16, row.start + first * kSize, bytes,
+                full + slot * 8);
     }
   };
 
   int64 number = blockIdx.x / kCluster;
-  if (threadIdx.x < kSlots) {
-    const int i = threadIdx.x;
-    mbarrier_init(shared_address(&full[i]), 1);
+  if (lane == 0) {
+    for (int i = 0; i < kSlots; ++i) mbarrier_init(full + i * 8, 1);
     mbarrier_init_fence();
     async_proxy_fence();
-    fetch(number + i / kPacks * groups, i % kPacks, i);
+    for (int i = 0; i < kSlots; ++i)
+      fetch(number + int64{i / kRowSlots} * groups, i % kRowSlots, i);
   }
   meeting.init();
-  // Barriers are initialised for this block's threads, and for what peers send.
+  // Barriers are initialised for the warp's own threads, and for what peers send.
   if constexpr (kCluster > 1) {
     cluster_sync();
   } else {
     __syncthreads();
   }
 
-  const int thread = rank * kThreads + threadIdx.x;
-  constexpr int kStep = kCluster * kThreads;
-  int slot = 0;         // of the row's first chunk
-  unsigned parity = 0;  // of that slot's phase
   for (unsigned count = 0; number < rows; ++count, number += groups) {
-    const auto slot_of = [&](int k) { return slot + k < kSlots ? slot + k : slot + k - kSlots; };
+    // Of the stretch's first part, and the parity of that slot's phase.
+    const int slot = count * kRowSlots % kSlots;
+    const unsigned parity = count * kRowSlots / kSlots % 2;
+    const auto slot_of = [&](int h) { return slot + h < kSlots ? slot + h : slot + h - kSlots; };
+    // The thread's pack k.
     const auto in_slot = [&](int k) {
-      return reinterpret_cast<const T*>(ring) + (slot_of(k) * kThreads + threadIdx.x) * kSize;
+      const int slots = warp * kSlots + slot_of(k / kEach);
+      return reinterpret_cast<uint4*>(rings) + (slots * kEach + k % kEach) * 32 + lane;
     };
+    // The slots of the row before, once its results have left them. Lane 0 wrote them out.
+    const auto refill = [&] {
+      if (count == 0 || lane != 0) return;
+      tma_store_wait_read<0>();
+#pragma unroll
+      for (int h = 0; h < kRowSlots; ++h) {
+        const int next = h + kSlots;  // counted from the row before
+        const int to = slot + h - kRowSlots;
+        fetch(number + int64{next / kRowSlots - 1} * groups, next % kRowSlots,
+              to < 0 ? to + kSlots : to);
+      }
+    };
+    // A row that needs what comes next can't wait first.
+    constexpr bool kEarly = kSlots < 2 * kRowSlots;
+    if constexpr (kEarly) refill();
     const auto row =
-        from_line<T, kWhole>(x + number * cols, out + number * cols, cols).from(thread);
+        from_line<T, kWhole>(x + number * cols, out + number * cols, cols).from(stretch + lane);
     Pack<T> packs[kPacks];
 #pragma unroll
     for (int k = 0; k < kPacks; ++k) {
-      mbarrier_wait(shared_address(&full[slot_of(k)]), slot + k < kSlots ? parity : parity ^ 1);
-      const uint4 words = *reinterpret_cast<const uint4*>(in_slot(k));
+      if (k % kEach == 0) {
+        const int h = k / kEach;
+        mbarrier_wait(full + slot_of(h) * 8, slot + h < kSlots ? parity : parity ^ 1);
+      }
+      const uint4 words = *in_slot(k);
       packs[k] = {{words.x, words.y, words.z, words.w}};
     }
-    // A slot holds something else where its chunk reaches past the row.
+    // A slot holds something else where the stretch reaches past the row.
 #pragma unroll
     for (int k = 0; k < kPacks; ++k) {
-      if (row.whole(k * kStep)) continue;
+      if (row.whole(k * 32)) continue;
       const auto nothing = from_float<T>(-infinity());
+      const Pack<T> read = packs[k];
       packs[k] = gather<T>([&](int i) {
-        if constexpr (kWhole) return nothing;
-        return row.has(k * kStep * kSize + i) ? in_slot(k)[i] : nothing;
+        return !kWhole && row.has(k * 32 * kSize + i) ? element_of(read, i) : nothing;
       });
     }
+    if constexpr (!kEarly) refill();
 
     Share<T, kElements> share;
     const Partial mine = share.weigh(packs);
     const Partial all = meeting.meet(combine_lanes<32>(mine), rank, count);
-
-    // All of the block's warps have come to the meeting with what they read from the row's slots.
-    // That is order enough for the copies that write there next: they write after what was read
-    // has arrived, and no fence between the two kinds of access is needed, as it would be for
-    // writes. Warp k sees to slot k, since one thread would keep its warp from storing.
-    const int warp = threadIdx.x / 32;
-    if (warp < kPacks && threadIdx.x % 32 == 0) {
-      const int chunk = warp + kSlots % kPacks;
-      const int ahead = kSlots / kPacks + chunk / kPacks;
-      fetch(number + ahead * groups, chunk % kPacks, slot_of(warp));
-    }
+    T* const target = out + number * cols - row.first;
+    share.finish(mine, all, [&](int k, const float (&values)[kSize]) {
+      if (row.whole(k * 32)) {
+        const Pack<T> pack = pack_floats<T>(values);
+        *in_slot(k) = make_uint4(pack.words[0], pack.words[1], pack.words[2], pack.words[3]);
+      } else {
+        row.store(target, k * 32, values);
+      }
+    });
+    async_proxy_fence();
     __syncwarp();
-    share.store(row, out + number * cols - row.first, kStep, mine, all);
-
-    slot += kPacks;
-    if (slot >= kSlots) {
-      slot -= kSlots;
-      parity ^= 1;
+    if (lane == 0) {
+#pragma unroll
+      for (int h = 0; h < kRowSlots; ++h) {
+        int start = h * kEach * 32;  // in packs from the warp's first, as `row` is
+        asm volatile("" : "+r"(start));
+        const int first = max(row.first > 0 ? (row.first + kSize - 1) / kSize : 0, start);
+        const int last = min(row.last > 0 ? row.last / kSize : 0, start + kEach * 32);
+        if (first < last) {
+          bulk_store(target + first * kSize, ring + slot_of(h) * kSlotBytes + (first - start) * 16,
+                     (last - first) * 16);
+        }
+      }
+      bulk_commit();
     }
   }
-  // Nobody waits for peers here: a block has all that they send to it once its last row is done.
+  // Shared memory goes with the block. Nobody waits for peers here: a block has all that they send
+  // to it once its last row is done.
+  if (lane == 0) tma_store_wait_read<0>();
 #endif
 }
