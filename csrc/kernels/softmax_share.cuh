@@ -53,8 +53,7 @@ struct Share {
   template <bool kWhole>
   __device__ __forceinline__ Partial load(const Row<T, int, kWhole>& row, int step) {
     Pack<T> packs[kPacks];
-#pragma unroll
-    for (int k = 0; k < kPacks; ++k) packs[k] = row.load(k * step);
+    row.load(packs, 0, step);
     return weigh(packs);
   }
 
@@ -91,8 +90,7 @@ struct Share<T, kElements, true> {
   template <bool kWhole>
   __device__ __forceinline__ Partial load(const Row<T, int, kWhole>& row, int step) {
     Pack<T> loaded[kPacks];
-#pragma unroll
-    for (int k = 0; k < kPacks; ++k) loaded[k] = row.load(k * step);
+    row.load(loaded, 0, step);
     return weigh(loaded);
   }
 

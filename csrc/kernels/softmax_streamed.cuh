@@ -208,14 +208,7 @@ __global__ void CLUSTER_SIZE(kCluster) __launch_bounds__(kThreads, 1024 / kThrea
     }
     // A slot holds something else where the stretch reaches past the row.
 #pragma unroll
-    for (int k = 0; k < kPacks; ++k) {
-      if (row.whole(k * 32)) continue;
-      const auto nothing = from_float<T>(-infinity());
-      const Pack<T> read = packs[k];
-      packs[k] = gather<T>([&](int i) {
-        return !kWhole && row.has(k * 32 * kSize + i) ? element_of(read, i) : nothing;
-      });
-    }
+    for (int k = 0; k < kPacks; ++k) packs[k] = row.clip(packs[k], k * 32);
     if constexpr (!kEarly) refill();
 
     Share<T, kElements> share;
