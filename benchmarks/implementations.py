@@ -310,7 +310,7 @@ _BY_ROWS = "cuda_impl/matrices.py:Operands,operands,by_rows,is_weight,is_address
 # What softmax's `registers` counts, and what hands on to it.
 _REGISTERS_KERNELS = ("softmax_registers_kernel", "softmax_cluster_kernel", "softmax_online_kernel")
 _REGISTERS_SYMBOLS = (
-    *("HELD", "SHARED_BY", "SHARED_BY_ONE_BLOCK", "RowPlan", "online_plan", "_slots"),
+    *("HELD", "SHARED_BY", "RowPlan", "online_plan", "_slots"),
     *("PACKED_FROM", "PACKED_HELD", "PACKED_SHARED_BY"),
     *("few_plan", "FEW_SHARED_BY", "FEW_THREADS"),
 )
@@ -329,7 +329,7 @@ def _softmax(
     skips: tuple[Skip, ...] = (),
     skips_cupy: tuple[Skip, ...] = (),
 ) -> tuple[Implementation, Implementation]:
-    shared = "_rows,_whole,_has_clusters" if symbols else "_rows"
+    shared = "_rows,_whole,_most_blocks" if symbols else "_rows"
     return _cuda(
         "softmax",
         variant,

@@ -23,6 +23,10 @@ CTYPES = {torch.float32: "float", torch.float16: "__half", torch.bfloat16: "__nv
 
 _loaded: dict[tuple[int, str], Any] = {}
 
+# Blocks of a cluster that every device with clusters has; a kernel has to ask for more.
+_PORTABLE_CLUSTER = 8
+_NON_PORTABLE_CLUSTER_ALLOWED = 14  # CUfunction_attribute in cuda.h
+
 
 def launch(
     x: Tensor,
@@ -35,6 +39,7 @@ def launch(
     *,
     prefer_l1: bool = False,
     prefer_shared: bool = False,
+    cluster: int = 1,
 ) -> None:
     """Launch a kernel on the device of x, on torch's current stream there.
 
@@ -44,6 +49,7 @@ def launch(
         what it gets, without a look at the declaration
     prefer_l1: as prefer_l1 in csrc/launch.h, which says what it is for; prefer_shared: the
         opposite
+    cluster: blocks of the kernel's cluster
     """
     if x.device.index != torch.cuda.current_device():
         with torch.cuda.device(x.device):
@@ -57,11 +63,12 @@ def launch(
                 shared_bytes,
                 prefer_l1=prefer_l1,
                 prefer_shared=prefer_shared,
+                cluster=cluster,
             )
     function = _loaded.get((x.device.index, expression))
     if function is None:
         carveout = 0 if prefer_l1 else 100 if prefer_shared else None
-        function = _load(x.device.index, header, expression, shared_bytes, carveout)
+        function = _load(x.device.index, header, expression, shared_bytes, carveout, cluster)
     if callable(grid):
         grid = grid(function)
     stream = _stream(torch.cuda.current_stream(x.device).cuda_stream)
@@ -98,7 +105,12 @@ def nvrtc_options(capability: tuple[int, int]) -> tuple[str, ...]:
 
 
 def _load(
-    device: int, header: str, expression: str, shared_bytes: int, carveout: int | None
+    device: int,
+    header: str,
+    expression: str,
+    shared_bytes: int,
+    carveout: int | None,
+    cluster: int,
 ) -> Any:
     """carveout: percent of an SM's memory that the kernel wants to be shared memory"""
     import cupy
@@ -115,6 +127,8 @@ def _load(
         function.max_dynamic_shared_size_bytes = shared_bytes
     if carveout is not None:
         function.preferred_shared_memory_carveout = carveout
+    if cluster > _PORTABLE_CLUSTER:
+        cupy.cuda.driver.funcSetAttribute(function.kernel.ptr, _NON_PORTABLE_CLUSTER_ALLOWED, 1)
     _loaded[device, expression] = function
     return function
 

@@ -152,6 +152,7 @@ def registers_rawmodule(x: Tensor, *, out: Tensor | None = None) -> Tensor:
             plan.block,
             # Only the online kernel takes rows of more than 2^31 elements.
             width=np.int32 if plan.elements else np.int64,
+            cluster=plan.cluster,
         )
     return target if out is None or out is target else out.copy_(target)
 
@@ -222,8 +223,9 @@ def _launch(
     threads: int,
     *,
     width: type[np.int32] | type[np.int64] = np.int64,
+    cluster: int = 1,
 ) -> None:
-    """width: of the number of columns, as the kernel declares it"""
+    """width: of the number of columns, as the kernel declares it; cluster: its blocks"""
     rawmodule.launch(
         source,
         header,
@@ -237,6 +239,7 @@ def _launch(
             width(source.shape[-1]),
         ),
         prefer_l1=True,
+        cluster=cluster,
     )
 
 
@@ -251,7 +254,7 @@ def _registers_plan(source: Tensor, target: Tensor) -> RowPlan:
         source.element_size(),
         _whole(source, target),
         processors=_processors(source.device),
-        clusters=_has_clusters(source.device),
+        most_blocks=_most_blocks(source.device),
     )
 
 
@@ -281,8 +284,10 @@ def _is_hopper(device: torch.device) -> bool:
 
 
 @functools.cache
-def _has_clusters(device: torch.device) -> bool:
-    return torch.cuda.get_device_capability(device) >= (9, 0)
+def _most_blocks(device: torch.device) -> int:
+    """Of a cluster. Eight is portable; sixteen are had by asking, on GPUs of data centres."""
+    major, _ = torch.cuda.get_device_capability(device)
+    return 1 if major < 9 else 16 if major < 12 else 8
 
 
 @functools.cache

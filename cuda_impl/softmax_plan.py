@@ -29,39 +29,53 @@ __all__ = [
 # have 64 KB of 16-bit data in flight between them.
 HELD = 32
 
-# (threads, blocks) that share a row, fewest first; the first that can hold the row is taken.
+# (threads, blocks, elements a thread) that share a row; the first that can hold the row is taken.
 SHARED_BY = (
-    # Lanes of one warp, and several rows a warp: few shuffles, no barrier.
-    (4, 1),
-    (8, 1),
-    (16, 1),
-    (32, 1),
+    # Lanes of one warp, and several rows a warp: few shuffles, no barrier. Sixteen lanes and more
+    # as soon as they have a pack each: four of 32 elements would ask for 64 bytes at a time. 128
+    # columns: 1.00 of a copy, and 0.96 with four lanes.
+    (4, 1, 8),
+    (8, 1, 8),
+    (16, 1, 8),
+    (16, 1, 16),
+    (32, 1, 16),
+    (32, 1, 24),
+    (32, 1, 32),
     # One barrier. Blocks stay small, so that an SM has several, in different phases: while one
     # waits for its loads another computes and a third stores.
-    (64, 1),
-    (128, 1),
-    (256, 1),
-    (512, 1),
+    (64, 1, 24),
+    (64, 1, 32),
+    (128, 1, 24),
+    (128, 1, 32),
+    # Two such blocks, through distributed shared memory: 0.99 of a copy at 8192 columns, where one
+    # of 256 threads has 0.96.
+    (128, 2, 24),
+    (128, 2, 32),
+    (256, 1, 24),
+    (256, 1, 32),
+    (512, 1, 24),
+    (512, 1, 32),
     # A block alone on its SM.
-    (1024, 1),
-    # A cluster shares the row, through distributed shared memory.
-    (1024, 2),
-    (512, 8),
-    # As far as registers and portable clusters reach: 262144 columns, 0.7 of a copy in 16 bits.
-    (1024, 8),
+    (1024, 1, 24),
+    (1024, 1, 32),
+    # Clusters again.
+    (1024, 2, 24),
+    (1024, 2, 32),
+    (512, 8, 24),
+    (512, 8, 32),
+    # As far as clusters reach: 0.95 of a copy at 262144 columns of float32.
+    (512, 16, 24),
+    (512, 16, 32),
 )
 
 # The same for 16-bit rows that one block of an SM would hold as floats: its loads, exponentials and
 # stores would take turns, 0.92 of a copy at 32768 columns. They are kept in 16 bits, twice as many
 # a thread. Three blocks of 256 threads fit an SM, whose 80 registers a thread hold 64 elements
 # without spills: 96 KB of the row on their way, where 1024 threads of floats have 64 KB. 131072
-# columns: 0.974 of a copy, and 0.85 as floats.
+# columns: 0.974 of a copy, and 0.85 as floats; 262144: 0.956, and 0.72.
 PACKED_FROM = 16385
 PACKED_HELD = (48, 56, 64)
-PACKED_SHARED_BY = ((256, 2), (256, 4), (256, 8))
-
-# Before compute capability 9.0 there are no clusters.
-SHARED_BY_ONE_BLOCK = tuple(pair for pair in SHARED_BY if pair[1] == 1)
+PACKED_SHARED_BY = tuple((256, blocks, held) for blocks in (2, 4, 8, 16) for held in PACKED_HELD)
 
 # The same for rows that are too few to fill the device, where what counts is when the last of its
 # threads is done: more of them, with less to compute each, and so on more multiprocessors.
@@ -197,25 +211,21 @@ def online_plan() -> int:
 
 @functools.lru_cache(maxsize=1024)
 def registers_plan(
-    rows: int, cols: int, itemsize: int, whole: bool, *, processors: int, clusters: bool
+    rows: int, cols: int, itemsize: int, whole: bool, *, processors: int, most_blocks: int
 ) -> RowPlan:
     """Who computes a row of `cols` elements, of `rows`.
 
-    whole: see RowPlan; processors: multiprocessors of the device; clusters: whether it has them
+    whole: see RowPlan; processors: multiprocessors of the device; most_blocks: of
+    a cluster on it, 1 where there are none
     """
     slots = _slots(cols, itemsize, whole)
-    few = few_plan(rows, slots, whole, processors) if clusters else None
+    few = few_plan(rows, slots, whole, processors) if most_blocks > 1 else None
     if few is not None:
         return few
-    if itemsize == 2 and slots >= PACKED_FROM and clusters:
-        for threads, blocks in PACKED_SHARED_BY:
-            for held in PACKED_HELD:
-                if slots <= threads * blocks * held:
-                    return RowPlan(threads, held, blocks, whole)
-    for threads, blocks in SHARED_BY if clusters else SHARED_BY_ONE_BLOCK:
-        share = -(-slots // (threads * blocks * 8)) * 8
-        if share <= HELD:
-            return RowPlan(threads, share, blocks, whole)
+    packed = itemsize == 2 and slots >= PACKED_FROM and most_blocks > 1
+    for threads, blocks, elements in PACKED_SHARED_BY if packed else SHARED_BY:
+        if blocks <= most_blocks and slots <= threads * blocks * elements:
+            return RowPlan(threads, elements, blocks, whole)
     # Two reads of a row, whatever its length.
     return RowPlan(online_plan(), 0, 1, False)
 
