@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib import metadata
 from typing import Any
@@ -76,6 +77,11 @@ def _unmet(need: str, device_type: str) -> str:
     if need == "extension":
         remedy = "python setup.py build_ext --inplace"
         return _unimportable("cuda_impl._C", remedy) or _outdated("cuda_impl._C", remedy)
+    if need == "cutlass":
+        remedy = "python setup.py build_ext --inplace"
+        install = f"pip install --no-deps 'nvidia-cutlass==4.2.*', then {remedy}"
+        name = "cuda_impl._cutlass"
+        return _unimportable(name, install) or _outdated(name, remedy, _is_cutlass)
     if need == "cxx":
         compiler = os.environ.get("CXX", "g++")
         if device_type == "cuda" or shutil.which(compiler):
@@ -93,13 +99,23 @@ def _unimportable(module: str, remedy: str) -> str:
     return "" if spec is not None else f"{module} is not there: {remedy}"
 
 
-def _outdated(module: str, remedy: str) -> str:
+def _is_cutlass(source: Path) -> bool:
+    """Whether cuda_impl._cutlass is built of a file of csrc/."""
+    return "cutlass" in source.stem or source.suffix == ".h"
+
+
+def _is_ours(source: Path) -> bool:
+    """Whether cuda_impl._C is."""
+    return "cutlass" not in source.stem
+
+
+def _outdated(module: str, remedy: str, is_source: Callable[[Path], bool] = _is_ours) -> str:
     """Whether a source has changed since the module was built: it would be timed as today's."""
     spec = importlib.util.find_spec(module)
     if spec is None or spec.origin is None:
         return ""
     built = os.path.getmtime(spec.origin)
-    sources = [path for path in (ROOT / "csrc").rglob("*") if path.is_file()]
+    sources = [path for path in (ROOT / "csrc").rglob("*") if path.is_file() and is_source(path)]
     newer = [path for path in sources if path.stat().st_mtime > built]
     if not newer:
         return ""

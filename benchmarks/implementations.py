@@ -54,9 +54,9 @@ EFFORTS = ("call", "sketch", "naive", "good", "tuned")
 
 # What a row may need of the machine. `benchmarks.device.unmet` says which are missing, and how
 # to get them. A row may leave out cases besides: benchmarks/skips.py.
-NEEDS = ("gpu", "triton", "cupy", "extension", "sm_90", "cxx")
+NEEDS = ("gpu", "triton", "cupy", "extension", "cutlass", "sm_90", "cxx")
 
-Needs = Literal["gpu", "triton", "cupy", "extension", "sm_90", "cxx"]
+Needs = Literal["gpu", "triton", "cupy", "extension", "cutlass", "sm_90", "cxx"]
 
 
 @dataclass(frozen=True)
@@ -437,6 +437,22 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         "matmul",
         skips=DEFAULT_MATMUL,
         skips_max=SEARCH_MATMUL,
+    ),
+    # The library's kernel, but built of its templates: what its user writes counts, CUTLASS not.
+    Implementation(
+        op="matmul",
+        tier="library",
+        variant="cutlass",
+        module="cuda_impl.cutlass",
+        function="cutlass",
+        sources=(
+            "csrc/matmul_cutlass.cu",
+            "cuda_impl/cutlass.py:cutlass,_suits_cutlass,_capability",
+            "cuda_impl/matrices.py",
+        ),
+        effort="call",
+        needs=("gpu", "sm_90", "extension", "cutlass"),
+        skips=(*TENSOR_CORES, *MANY_ROWS),
     ),
     _triton(
         "matmul",

@@ -4,6 +4,9 @@
 // `stream` are the plan that cuda_impl/matmul.py made. kNoInstance: that plan is not compiled.
 #pragma once
 
+#include <functional>
+#include <string>
+
 #include "launch.h"
 
 // a: element (i, j) at i * a_row + j; b: element (i, j) at i * b_row + j * b_col
@@ -50,3 +53,11 @@ cudaError_t matmul_decode(const void* a, const void* b, void* out, int64_t m, in
 cudaError_t matmul_skinny(const void* a, const void* b, void* out, int64_t m, int64_t n, int64_t k,
                           int64_t a_stride, int64_t b_stride, DType dtype, int rows, int batch,
                           int stages, int splits, cudaStream_t stream);
+
+// The same as wgmma, for out whose rows, too, start at multiples of 16 bytes, and k and n that are
+// multiples of 8. In a module of its own: csrc/cutlass_bindings.cpp. workspace: gives so many bytes
+// on the device that last until the kernel has run. "" or CUTLASS's word for what is wrong.
+using Workspace = std::function<void*(size_t bytes)>;
+std::string matmul_cutlass(const void* a, const void* b, void* out, int m, int n, int k,
+                           int64_t a_stride, int64_t b_stride, bool weight, DType dtype,
+                           const Workspace& workspace, cudaStream_t stream);

@@ -8,13 +8,24 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 
-__all__ = ["ARITHMETIC", "DEFAULT_ARCHITECTURES", "NVCC", "architectures", "nvrtc_arch"]
+__all__ = [
+    "ARITHMETIC",
+    "DEFAULT_ARCHITECTURES",
+    "NVCC",
+    "NVCC_CUTLASS",
+    "architectures",
+    "nvrtc_arch",
+]
 
 # CuPy always appends -ftz=true, so nvcc gets it too: results under 2^-126 are 0 in both. The rest
 # are both compilers' defaults, written down because the bit-for-bit test rests on them.
 ARITHMETIC = ("--ftz=true", "--prec-div=true", "--prec-sqrt=true", "--fmad=true")
 
 NVCC = ("-O3", *ARITHMETIC)
+
+# For CUTLASS's kernels, which are Hopper's own: other architectures would get a stub, and the build
+# as long again for each.
+NVCC_CUTLASS = (*NVCC, "-gencode=arch=compute_90a,code=sm_90a")
 
 # Where there is no GPU to ask: the oldest architecture whose instructions the sources use, the one
 # that wgmma needs by name, and PTX that later ones can compile for themselves.
