@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import torch
