@@ -67,7 +67,7 @@ class Implementation:
     module, function: where to find ``function(*inputs, out=None) -> Tensor``
     sources: what counts as its code: ``path`` for a whole file or ``path:name,name`` for
         functions, classes and constants of a Python file. A .cuh that a named file includes counts
-        too. What launches every op alike (triton_impl/launch.py, cuda_impl/rawmodule.py,
+        too. What every op is launched with (triton_impl/launch.py, cuda_impl/device.py and rawmodule.py,
         csrc/launch.h) counts for none.
     kernels: the device functions by name, as they stand in the compiled code
     effort: one of ``EFFORTS``
@@ -314,7 +314,7 @@ _REGISTERS_SYMBOLS = (
     *("PACKED_FROM", "PACKED_HELD", "PACKED_SHARED_BY"),
     *("few_plan", "FEW_SHARED_BY", "FEW_THREADS"),
 )
-_STREAMED_PLAN = "_streamed_plan,_registers_plan,_processors,_is_hopper"
+_REGISTERS_PLAN = "cuda_impl/softmax.py:_layout,_registers_plan"
 
 
 def _softmax(
@@ -329,7 +329,6 @@ def _softmax(
     skips: tuple[Skip, ...] = (),
     skips_cupy: tuple[Skip, ...] = (),
 ) -> tuple[Implementation, Implementation]:
-    shared = "_rows,_whole,_has_clusters" if symbols else "_rows"
     return _cuda(
         "softmax",
         variant,
@@ -337,9 +336,9 @@ def _softmax(
         kernels,
         *needs,
         symbols=symbols,
-        more=more,
-        more_cuda=(*more_cuda, f"cuda_impl/softmax.py:{shared}") if symbols else more_cuda,
-        more_cupy=(*more_cupy, f"cuda_impl/softmax.py:{shared},_launch"),
+        more=("cuda_impl/softmax.py:_run", *more),
+        more_cuda=more_cuda,
+        more_cupy=("cuda_impl/softmax.py:_rows,_launch", *more_cupy),
         plans="cuda_impl/softmax_plan.py",
         skips=skips,
         skips_cupy=skips_cupy,
@@ -385,14 +384,14 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         # Short and few rows, and misaligned ones, go as in `registers`.
         *("registers_plan", *_REGISTERS_SYMBOLS),
         needs=("sm_90",),
-        more=("csrc/kernels/softmax_registers.cuh", f"cuda_impl/softmax.py:{_STREAMED_PLAN}"),
-        more_cuda=(
-            *("csrc/softmax_registers.cu", "csrc/softmax_online.cu"),
-            "cuda_impl/softmax.py:registers_extension",
+        more=(
+            "csrc/kernels/softmax_registers.cuh",
+            *(_REGISTERS_PLAN, "cuda_impl/softmax.py:_streamed_plan"),
         ),
+        more_cuda=("csrc/softmax_registers.cu", "csrc/softmax_online.cu"),
         more_cupy=(
             "cuda_impl/clusters.py",
-            "cuda_impl/softmax.py:registers_rawmodule,_launch_streamed",
+            "cuda_impl/softmax.py:_launch_registers,_launch_streamed",
         ),
         skips=STREAMED,
     ),
@@ -401,8 +400,9 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         "good",
         _REGISTERS_KERNELS,
         *_REGISTERS_SYMBOLS,
-        more_cuda=("csrc/softmax_online.cu", "cuda_impl/softmax.py:_registers_plan,_processors"),
-        more_cupy=("cuda_impl/softmax.py:_registers_plan,_processors",),
+        more=(_REGISTERS_PLAN,),
+        more_cuda=("csrc/softmax_online.cu",),
+        more_cupy=("cuda_impl/softmax.py:_launch_registers",),
         skips_cupy=REGISTERS_TWIN,
     ),
     *_softmax(

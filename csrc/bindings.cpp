@@ -19,45 +19,46 @@ using ChainPacked = decltype(chain_packed);
 template <SoftmaxPlain kLaunch>
 void softmax_plain_binding(const at::Tensor& x, const at::Tensor& out, int threads) {
   check_first("x", x);
-  check_dimensions("x", x, 2);
   check_beside("out", out, x, x.sizes());
   check_threads(threads);
   if (x.numel() == 0) return;
   const Scope scope(x);
-  check_launch("plain softmax", kLaunch(x.const_data_ptr(), out.mutable_data_ptr(), x.size(0),
-                                        x.size(1), dtype_of(x), threads, scope.stream));
+  const int64_t cols = x.size(-1);
+  check_launch("plain softmax",
+               kLaunch(x.const_data_ptr(), out.mutable_data_ptr(), x.numel() / cols, cols,
+                       dtype_of(x), threads, scope.stream));
 }
 
 void softmax_registers_binding(const at::Tensor& x, const at::Tensor& out, int threads,
                                int elements, int cluster, bool whole) {
   check_first("x", x);
-  check_dimensions("x", x, 2);
   check_beside("out", out, x, x.sizes());
-  if (whole) check_packs({x, out}, x.size(1));
+  const int64_t cols = x.size(-1);
+  if (whole) check_packs({x.const_data_ptr(), out.const_data_ptr()}, cols * x.element_size());
   if (x.numel() == 0) return;
   const Scope scope(x);
   if (cluster > 1) check_capability("clusters of blocks", 9);
   check_launch("softmax_registers",
-               softmax_registers(x.const_data_ptr(), out.mutable_data_ptr(), x.size(0), x.size(1),
+               softmax_registers(x.const_data_ptr(), out.mutable_data_ptr(), x.numel() / cols, cols,
                                  dtype_of(x), threads, elements, cluster, whole, scope.stream));
 }
 
 void softmax_streamed_binding(const at::Tensor& x, const at::Tensor& out, int threads, int elements,
                               int cluster, int slots, bool whole) {
   check_first("x", x);
-  check_dimensions("x", x, 2);
   check_beside("out", out, x, x.sizes());
+  const int64_t cols = x.size(-1);
   const auto from = reinterpret_cast<uintptr_t>(x.const_data_ptr());
   const auto to = reinterpret_cast<uintptr_t>(out.const_data_ptr());
   TORCH_CHECK_VALUE((from ^ to) % 16 == 0,
                     "the plan moves 16-byte packs, but x and out start at different places in one");
-  TORCH_CHECK_VALUE(!whole || (from | to | x.size(1) * x.element_size()) % 128 == 0,
+  TORCH_CHECK_VALUE(!whole || (from | to | cols * x.element_size()) % 128 == 0,
                     "the plan moves lines of 128 bytes, but rows start or end within one");
   if (x.numel() == 0) return;
   const Scope scope(x);
   check_hopper("softmax_streamed");
   check_launch("softmax_streamed", softmax_streamed(x.const_data_ptr(), out.mutable_data_ptr(),
-                                                    x.size(0), x.size(1), dtype_of(x), threads,
+                                                    x.numel() / cols, cols, dtype_of(x), threads,
                                                     elements, cluster, slots, whole, scope.stream));
 }
 
@@ -86,8 +87,8 @@ void chain_packed_binding(const at::Tensor& x, const at::Tensor& residual, const
                           const at::Tensor& out, int threads, int packs, bool vector,
                           bool bias_packs) {
   check_chain(x, residual, bias, out);
-  if (vector) check_packs({x, residual, out}, 0);
-  if (bias_packs) check_packs({bias}, bias.numel());
+  if (vector) check_packs({x.const_data_ptr(), residual.const_data_ptr(), out.const_data_ptr()}, 0);
+  if (bias_packs) check_packs({bias.const_data_ptr()}, bias.nbytes());
   if (x.numel() == 0) return;
   const Scope scope(x);
   const PackedChain chain{x.const_data_ptr(),
@@ -108,7 +109,9 @@ void chain_streamed_binding(const at::Tensor& x, const at::Tensor& residual, con
                             const at::Tensor& out, int threads, int depth, int resident,
                             int groups) {
   check_chain(x, residual, bias, out);
-  check_packs({x, residual, bias, out}, bias.numel());
+  check_packs(
+      {x.const_data_ptr(), residual.const_data_ptr(), bias.const_data_ptr(), out.const_data_ptr()},
+      bias.nbytes());
   if (x.numel() == 0) return;
   const Scope scope(x);
   check_launch("chain_streamed",

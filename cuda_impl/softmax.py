@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from cuda_impl import rawmodule
 from cuda_impl.clusters import clusters_at_once
+from cuda_impl.device import capability, is_hopper, processors
 from cuda_impl.extension import compiled
 from cuda_impl.softmax_plan import (
     LINE,
@@ -50,24 +51,23 @@ def naive_extension(x: Tensor, *, out: Tensor | None = None) -> Tensor:
     x: [..., cols] float32, float16 or bfloat16 on a CUDA device -> like x. Errors as
     reference.contract says.
     """
-    check_softmax(x, out, DEVICES)
-    target = landing(out, x.shape, x)
-    if x.numel():
-        cols = x.shape[-1]
-        compiled().softmax_naive(dense(x).view(-1, cols), target.view(-1, cols), naive_plan())
-    return target if out is None or out is target else out.copy_(target)
+
+    def launch(source: Tensor, target: Tensor) -> None:
+        compiled().softmax_naive(source, target, naive_plan())
+
+    return _run(launch, x, out)
 
 
 def naive_rawmodule(x: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The same kernel as `naive_extension`, through CuPy."""
-    check_softmax(x, out, DEVICES)
-    target = landing(out, x.shape, x)
-    if x.numel():
+
+    def launch(source: Tensor, target: Tensor) -> None:
         threads = naive_plan()
         expression = f"softmax_naive_kernel<{rawmodule.CTYPES[x.dtype]}>"
-        blocks = -(-_rows(x) // threads)
-        _launch(dense(x), target, "softmax_naive.cuh", expression, blocks, threads)
-    return target if out is None or out is target else out.copy_(target)
+        blocks = -(-_rows(source) // threads)
+        _launch(source, target, "softmax_naive.cuh", expression, blocks, threads)
+
+    return _run(launch, x, out)
 
 
 def block_extension(x: Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -76,23 +76,22 @@ def block_extension(x: Tensor, *, out: Tensor | None = None) -> Tensor:
     x: [..., cols] float32, float16 or bfloat16 on a CUDA device -> like x. Errors as
     reference.contract says.
     """
-    check_softmax(x, out, DEVICES)
-    target = landing(out, x.shape, x)
-    if x.numel():
-        cols = x.shape[-1]
-        compiled().softmax_block(dense(x).view(-1, cols), target.view(-1, cols), block_plan())
-    return target if out is None or out is target else out.copy_(target)
+
+    def launch(source: Tensor, target: Tensor) -> None:
+        compiled().softmax_block(source, target, block_plan())
+
+    return _run(launch, x, out)
 
 
 def block_rawmodule(x: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The same kernel as `block_extension`, through CuPy."""
-    check_softmax(x, out, DEVICES)
-    target = landing(out, x.shape, x)
-    if x.numel():
+
+    def launch(source: Tensor, target: Tensor) -> None:
         threads = block_plan()
         expression = f"softmax_block_kernel<{rawmodule.CTYPES[x.dtype]}, {threads}>"
-        _launch(dense(x), target, "softmax_block.cuh", expression, _rows(x), threads)
-    return target if out is None or out is target else out.copy_(target)
+        _launch(source, target, "softmax_block.cuh", expression, _rows(source), threads)
+
+    return _run(launch, x, out)
 
 
 def online_extension(x: Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -101,59 +100,44 @@ def online_extension(x: Tensor, *, out: Tensor | None = None) -> Tensor:
     x: [..., cols] float32, float16 or bfloat16 on a CUDA device -> like x. Errors as
     reference.contract says.
     """
-    check_softmax(x, out, DEVICES)
-    target = landing(out, x.shape, x)
-    if x.numel():
-        cols = x.shape[-1]
-        compiled().softmax_online(dense(x).view(-1, cols), target.view(-1, cols), online_plan())
-    return target if out is None or out is target else out.copy_(target)
+
+    def launch(source: Tensor, target: Tensor) -> None:
+        compiled().softmax_online(source, target, online_plan())
+
+    return _run(launch, x, out)
 
 
 def online_rawmodule(x: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The same kernel as `online_extension`, through CuPy."""
-    check_softmax(x, out, DEVICES)
-    target = landing(out, x.shape, x)
-    if x.numel():
+
+    def launch(source: Tensor, target: Tensor) -> None:
         threads = online_plan()
         expression = f"softmax_online_kernel<{rawmodule.CTYPES[x.dtype]}, {threads}>"
-        _launch(dense(x), target, "softmax_online.cuh", expression, _rows(x), threads)
-    return target if out is None or out is target else out.copy_(target)
+        _launch(source, target, "softmax_online.cuh", expression, _rows(source), threads)
+
+    return _run(launch, x, out)
 
 
 def registers_extension(x: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """Softmax over the last dimension with one read and one write, through the extension.
+    """Softmax over the last dimension, with one read and one write, through the extension.
 
     x: [..., cols] float32, float16 or bfloat16 on a CUDA device -> like x. Errors as
     reference.contract says.
     """
-    check_softmax(x, out, DEVICES)
-    target = landing(out, x.shape, x)
-    if x.numel():
-        cols = x.shape[-1]
-        source = dense(x)
-        plan = _registers_plan(source, target)
-        compiled().softmax_registers(source.view(-1, cols), target.view(-1, cols), *plan)
-    return target if out is None or out is target else out.copy_(target)
+
+    def launch(source: Tensor, target: Tensor) -> None:
+        compiled().softmax_registers(source, target, *_registers_plan(*_layout(source, target)))
+
+    return _run(launch, x, out)
 
 
 def registers_rawmodule(x: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The same kernels as `registers_extension`, through CuPy."""
-    check_softmax(x, out, DEVICES)
-    target = landing(out, x.shape, x)
-    if x.numel():
-        source = dense(x)
-        plan = _registers_plan(source, target)
-        _launch(
-            source,
-            target,
-            "softmax_registers.cuh",
-            plan.expression(source.dtype),
-            plan.blocks(_rows(source)),
-            plan.block,
-            # Only the online kernel takes rows of more than 2^31 elements.
-            width=np.int32 if plan.elements else np.int64,
-        )
-    return target if out is None or out is target else out.copy_(target)
+
+    def launch(source: Tensor, target: Tensor) -> None:
+        _launch_registers(source, target, _registers_plan(*_layout(source, target)))
+
+    return _run(launch, x, out)
 
 
 def streamed_extension(x: Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -164,32 +148,51 @@ def streamed_extension(x: Tensor, *, out: Tensor | None = None) -> Tensor:
     x: [..., cols] float32, float16 or bfloat16 on a CUDA device -> like x. Errors as
     reference.contract says.
     """
-    check_softmax(x, out, DEVICES)
-    target = landing(out, x.shape, x)
-    if x.numel():
-        cols = x.shape[-1]
-        source = dense(x)
-        plan = _streamed_plan(source, target)
-        if plan is None:
-            registers_extension(source, out=target)
+
+    def launch(source: Tensor, target: Tensor) -> None:
+        plan = _streamed_plan(*_layout(source, target))
+        if isinstance(plan, RowPlan):
+            compiled().softmax_registers(source, target, *plan)
         else:
-            compiled().softmax_streamed(source.view(-1, cols), target.view(-1, cols), *plan)
-    return target if out is None or out is target else out.copy_(target)
+            compiled().softmax_streamed(source, target, *plan)
+
+    return _run(launch, x, out)
 
 
 def streamed_rawmodule(x: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The same kernel as `streamed_extension`, through CuPy; other rows as in
     `registers_rawmodule`."""
+
+    def launch(source: Tensor, target: Tensor) -> None:
+        plan = _streamed_plan(*_layout(source, target))
+        if isinstance(plan, RowPlan):
+            _launch_registers(source, target, plan)
+        else:
+            _launch_streamed(source, target, plan)
+
+    return _run(launch, x, out)
+
+
+def _run(launch: Callable[[Tensor, Tensor], None], x: Tensor, out: Tensor | None) -> Tensor:
+    """launch: from contiguous x to a contiguous tensor of its shape, neither of them empty"""
     check_softmax(x, out, DEVICES)
     target = landing(out, x.shape, x)
     if x.numel():
-        source = dense(x)
-        plan = _streamed_plan(source, target)
-        if plan is None:
-            registers_rawmodule(source, out=target)
-        else:
-            _launch_streamed(source, target, plan)
+        launch(dense(x), target)
     return target if out is None or out is target else out.copy_(target)
+
+
+def _launch_registers(source: Tensor, target: Tensor, plan: RowPlan) -> None:
+    _launch(
+        source,
+        target,
+        "softmax_registers.cuh",
+        plan.expression(source.dtype),
+        plan.blocks(_rows(source)),
+        plan.block,
+        # Only the online kernel takes rows of more than 2^31 elements.
+        width=np.int32 if plan.elements else np.int64,
+    )
 
 
 def _launch_streamed(source: Tensor, target: Tensor, plan: StreamedPlan) -> None:
@@ -244,47 +247,41 @@ def _rows(x: Tensor) -> int:
     return x.numel() // x.shape[-1]
 
 
-def _registers_plan(source: Tensor, target: Tensor) -> RowPlan:
+def _layout(source: Tensor, target: Tensor) -> tuple[int, int, int, int, int, int]:
+    """All that a plan depends on: rows, columns, bytes an element, where in a line source and
+    target start, the device."""
+    cols = source.size(-1)
+    return (
+        source.numel() // cols,
+        cols,
+        source.element_size(),
+        source.data_ptr() % LINE,
+        target.data_ptr() % LINE,
+        source.get_device(),
+    )
+
+
+@functools.lru_cache(maxsize=1024)
+def _registers_plan(
+    rows: int, cols: int, itemsize: int, here: int, there: int, device: int
+) -> RowPlan:
     return registers_plan(
-        _rows(source),
-        source.shape[-1],
-        source.element_size(),
-        _whole(source, target),
-        processors=_processors(source.device),
-        clusters=_has_clusters(source.device),
+        rows,
+        cols,
+        itemsize,
+        (here | there | cols * itemsize) % 16 == 0,
+        processors=processors(device),
+        clusters=capability(device) >= (9, 0),
     )
 
 
-def _streamed_plan(source: Tensor, target: Tensor) -> StreamedPlan | None:
-    here, there = source.data_ptr(), target.data_ptr()
+@functools.lru_cache(maxsize=1024)
+def _streamed_plan(
+    rows: int, cols: int, itemsize: int, here: int, there: int, device: int
+) -> StreamedPlan | RowPlan:
+    plan = None
     # The kernel is Hopper's, and moves the same 16 bytes of both.
-    if (here ^ there) % 16 or not _is_hopper(source.device):
-        return None
-    ends = here | there | source.shape[-1] * source.element_size()
-    return streamed_plan(
-        _rows(source),
-        source.shape[-1],
-        source.element_size(),
-        math.gcd(ends, LINE),
-        processors=_processors(source.device),
-    )
-
-
-def _whole(source: Tensor, target: Tensor) -> bool:
-    ends = source.data_ptr() | target.data_ptr() | source.shape[-1] * source.element_size()
-    return ends % 16 == 0
-
-
-@functools.cache
-def _is_hopper(device: torch.device) -> bool:
-    return torch.cuda.get_device_capability(device) == (9, 0)
-
-
-@functools.cache
-def _has_clusters(device: torch.device) -> bool:
-    return torch.cuda.get_device_capability(device) >= (9, 0)
-
-
-@functools.cache
-def _processors(device: torch.device) -> int:
-    return torch.cuda.get_device_properties(device).multi_processor_count
+    if (here ^ there) % 16 == 0 and is_hopper(device):
+        boundary = math.gcd(here | there | cols * itemsize, LINE)
+        plan = streamed_plan(rows, cols, itemsize, boundary, processors=processors(device))
+    return plan or _registers_plan(rows, cols, itemsize, here, there, device)
