@@ -67,8 +67,8 @@ class Implementation:
     module, function: where to find ``function(*inputs, out=None) -> Tensor``
     sources: what counts as its code: ``path`` for a whole file or ``path:name,name`` for
         functions, classes and constants of a Python file. A .cuh that a named file includes counts
-        too. What every op is launched with (triton_impl/launch.py, cuda_impl/device.py and rawmodule.py,
-        csrc/launch.h) counts for none.
+        too. What launches every op alike (triton_impl/launch.py, cuda_impl/device.py,
+        cuda_impl/rawmodule.py, csrc/launch.h) counts for none.
     kernels: the device functions by name, as they stand in the compiled code
     effort: one of ``EFFORTS``
     needs: some of ``NEEDS``
@@ -286,7 +286,7 @@ def _chain(
             "packed",
             "good",
             (f"{op}_packed_kernel",),
-            more=("cuda_impl/pointwise.py:PackedPlan,plan_for",),
+            more=("cuda_impl/pointwise.py:PackedPlan,run,plan_for,_plan",),
             more_cuda=("csrc/packed_launch.h",),
             more_cupy=("cuda_impl/pointwise.py:launch_packed,_pointers",),
         ),
@@ -296,6 +296,7 @@ def _chain(
             "naive",
             "naive",
             (f"{op}_naive_kernel",),
+            more=("cuda_impl/pointwise.py:run",),
             more_cupy=("cuda_impl/pointwise.py:launch_naive,_pointers",),
             skips_cupy=(Skip(TWIN, "rows", but=(4096,)), Skip(TWIN, dtypes=("float32",))),
         ),
@@ -423,8 +424,11 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
             "streamed",
             "good",
             ("chain_streamed_kernel",),
-            symbols=("StreamPlan", "_stream_plan", "_processors", "packed_plan"),
-            more=("csrc/kernels/chain_packed.cuh", "cuda_impl/pointwise.py:PackedPlan,plan_for"),
+            symbols=("StreamPlan", "_stream_plan", "packed_plan"),
+            more=(
+                "csrc/kernels/chain_packed.cuh",
+                "cuda_impl/pointwise.py:PackedPlan,run,plan_for,_plan",
+            ),
             # Few, ragged and misaligned rows go as in `packed`.
             more_cuda=("csrc/chain_packed.cu", "csrc/packed_launch.h"),
             more_cupy=("cuda_impl/pointwise.py:launch_packed,_pointers",),
