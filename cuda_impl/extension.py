@@ -17,7 +17,7 @@ def compiled() -> ModuleType:
 
 @functools.cache
 def compiled_cutlass() -> ModuleType:
-    """cuda_impl._cutlass, which the same command builds where CUTLASS's headers are; or ImportError."""
+    """cuda_impl._cutlass, built by that command where CUTLASS's headers are; or ImportError."""
     return _built(
         "_cutlass",
         "pip install --no-deps 'nvidia-cutlass==4.2.*', then python setup.py build_ext --inplace",
