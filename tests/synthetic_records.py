@@ -22,6 +22,7 @@ _PARTS = {
     "library/graph": 3.0,
     "library/compile": 2.0,
     "library/compile-max": 2.0,
+    "library/cutlass": 2.5,
     "triton/sketch": 1.5,
     "triton/tuned": 1.1,
     "cuda/naive": 3.0,
