@@ -19,7 +19,7 @@ from benchmarks.binary import resources
 from benchmarks.buffers import Buffers, Machine
 from benchmarks.check import Truth, verify_call
 from benchmarks.device import Clocks
-from benchmarks.implementations import EAGER, Implementation
+from benchmarks.implementation import EAGER, Implementation
 from benchmarks.timing import FEWEST_ROUNDS, Arm, Samples, Settings, host_seconds, measure
 from reference.spec import Case, Op, dtype_name
 

@@ -15,7 +15,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from benchmarks.implementations import Implementation
+from benchmarks.implementation import Implementation
 
 __all__ = ["FIELDS", "resources"]
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from benchmarks import check
 from benchmarks.ceilings import copy_arm, set_count
-from benchmarks.implementations import Implementation
+from benchmarks.implementation import Implementation
 from benchmarks.timing import Arm, make_arm
 from reference.spec import Case, Op
 

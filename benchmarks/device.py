@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from benchmarks.codesize import ROOT
-from benchmarks.implementations import Implementation
+from benchmarks.implementation import Implementation
 
 __all__ = ["Clocks", "best_device", "datasheet", "environment", "is_hopper", "unmet"]
 

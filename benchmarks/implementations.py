@@ -1,17 +1,8 @@
-"""IMPLEMENTATIONS: one row per op x tier x variant. Data only: importing it imports no tier.
-
-An implementation is found by name (`module`, `function`), so a tier that is missing something
-costs its own rows and no others.
-"""
+"""IMPLEMENTATIONS: one row per op x tier x variant. Data only: importing it imports no tier."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from importlib import import_module
-from typing import Any, Literal
-
+from benchmarks.implementation import Implementation, Needs
 from benchmarks.skips import (
     DEFAULT_MATMUL,
     DRAFT,
@@ -31,237 +22,9 @@ from benchmarks.skips import (
     Skip,
     up_to,
 )
+from benchmarks.tier_rows import compiled_rows, cuda_rows, library_row, triton_row
 
-__all__ = [
-    "EAGER",
-    "EFFORTS",
-    "IMPLEMENTATIONS",
-    "NEEDS",
-    "TIERS",
-    "Implementation",
-    "find",
-    "of_op",
-]
-
-TIERS = ("library", "triton", "cuda", "cupy")
-
-# The library call that every op has, and that the library's other calls are held against.
-EAGER = "library/eager"
-
-# What a variant stands for. Comparing a first draft of one tier with a tuned kernel of another
-# compares effort, not tiers, so every table shows the label.
-EFFORTS = ("call", "sketch", "naive", "good", "tuned")
-
-# What a row may need of the machine. `benchmarks.device.unmet` says which are missing, and how
-# to get them. A row may leave out cases besides: benchmarks/skips.py.
-NEEDS = ("gpu", "triton", "cupy", "extension", "sm_90", "cxx")
-
-Needs = Literal["gpu", "triton", "cupy", "extension", "sm_90", "cxx"]
-
-
-@dataclass(frozen=True)
-class Implementation:
-    """One way to compute one op.
-
-    op, tier, variant: its name, all three unique together
-    module, function: where to find ``function(*inputs, out=None) -> Tensor``
-    sources: what counts as its code: ``path`` for a whole file or ``path:name,name`` for
-        functions, classes and constants of a Python file. A .cuh that a named file includes counts
-        too. What launches every op alike (triton_impl/launch.py, cuda_impl/rawmodule.py,
-        csrc/launch.h) counts for none.
-    kernels: the device functions by name, as they stand in the compiled code
-    effort: one of ``EFFORTS``
-    needs: some of ``NEEDS``
-    rounds_once: computes wider than its 16-bit dtype and rounds the result alone
-    skips: cases that it leaves out: what it hands to a variant with a row of its own, and what
-        would take long and say nothing new
-    patience: seconds that a call may take; slower cases are skipped
-    issue: how its calls are sent to the device when it is timed: "graph" (replayed from a CUDA
-        graph, launch cost outside) or "stream" (one by one, as its user would)
-    """
-
-    op: str
-    tier: str
-    variant: str
-    module: str
-    function: str
-    sources: tuple[str, ...]
-    effort: str
-    kernels: tuple[str, ...] = ()
-    needs: tuple[Needs, ...] = ()
-    issue: Literal["graph", "stream"] = "graph"
-    own_output: bool = False
-    rounds_once: bool = True
-    skips: tuple[Skip, ...] = ()
-    patience: float = math.inf
-
-    def __post_init__(self) -> None:
-        if self.tier not in TIERS:
-            raise ValueError(f"tier must be one of {TIERS}, got {self.tier!r}")
-        if self.effort not in EFFORTS:
-            raise ValueError(f"effort must be one of {EFFORTS}, got {self.effort!r}")
-        unknown = set(self.needs) - set(NEEDS)
-        if unknown:
-            raise ValueError(f"needs must be among {NEEDS}, got {sorted(unknown)}")
-
-    @property
-    def name(self) -> str:
-        """For instance ``triton/tuned``: unique within its op."""
-        return f"{self.tier}/{self.variant}"
-
-    def left_out(self, sizes: Mapping[str, int], dtype: str, hopper: bool = True) -> str:
-        """Why the row leaves a case out; "" where it doesn't.
-
-        sizes: of the case, by axis; hopper: whether the device is one
-        """
-        return next((skip.reason for skip in self.skips if skip.covers(sizes, dtype, hopper)), "")
-
-    def resolve(self) -> Callable[..., Any]:
-        """The function itself. Imports its tier."""
-        function: Callable[..., Any] = getattr(import_module(self.module), self.function)
-        return function
-
-
-def _library(op: str, variant: str, function: str, *symbols: str, **more: Any) -> Implementation:
-    return Implementation(
-        op=op,
-        tier="library",
-        variant=variant,
-        module=f"reference.{op}",
-        function=function,
-        sources=(f"reference/{op}.py:{','.join((function, *symbols))}",),
-        effort="call",
-        **more,
-    )
-
-
-def _triton(
-    op: str,
-    variant: str,
-    function: str,
-    effort: str,
-    kernels: tuple[str, ...],
-    *symbols: str,
-    more: tuple[str, ...] = (),
-    skips: tuple[Skip, ...] = (),
-) -> Implementation:
-    return Implementation(
-        op=op,
-        tier="triton",
-        variant=variant,
-        module=f"triton_impl.{op}",
-        function=function,
-        sources=(f"triton_impl/{op}.py:{','.join((function, *kernels, *symbols))}", *more),
-        effort=effort,
-        kernels=kernels,
-        needs=("triton",),
-        skips=skips,
-    )
-
-
-def _cuda(
-    op: str,
-    variant: str,
-    effort: str,
-    kernels: tuple[str, ...],
-    *needs: Needs,
-    symbols: tuple[str, ...] = (),
-    more: tuple[str, ...] = (),
-    more_cuda: tuple[str, ...] = (),
-    more_cupy: tuple[str, ...] = (),
-    skips: tuple[Skip, ...] = (),
-    skips_cupy: tuple[Skip, ...] = (),
-    file: str = "",
-    plans: str = "",
-) -> tuple[Implementation, Implementation]:
-    """The two ways to one kernel source: the extension and CuPy.
-
-    file: of cuda_impl/, where that is not `op`.py; plans: the one with the plan, where that is not
-        `file`
-    symbols: that both count, of the file with the plan
-    more: sources that both count; more_cuda, more_cupy: that one of them does
-    skips: of both; skips_cupy: of CuPy's besides
-    """
-    file = file or op
-    kernel_source = f"csrc/kernels/{op}_{variant}.cuh"
-    # Some cases would take a first draft minutes.
-    patience = 0.2 if effort == "naive" else math.inf
-    ways = f"cuda_impl/{file}.py"
-    plan = ",".join((f"{variant}_plan", *symbols))
-
-    def functions(way: str) -> tuple[str, ...]:
-        if plans:
-            return (f"{ways}:{variant}_{way}", f"{plans}:{plan}")
-        return (f"{ways}:{variant}_{way},{plan}",)
-
-    return (
-        Implementation(
-            op=op,
-            tier="cuda",
-            variant=variant,
-            module=f"cuda_impl.{file}",
-            function=f"{variant}_extension",
-            sources=(
-                kernel_source,
-                f"csrc/{op}_{variant}.cu",
-                *functions("extension"),
-                *more,
-                *more_cuda,
-            ),
-            effort=effort,
-            kernels=kernels,
-            needs=("gpu", "extension", *needs),
-            skips=skips,
-            patience=patience,
-        ),
-        Implementation(
-            op=op,
-            tier="cupy",
-            variant=variant,
-            module=f"cuda_impl.{file}",
-            function=f"{variant}_rawmodule",
-            sources=(
-                kernel_source,
-                *functions("rawmodule"),
-                *more,
-                *more_cupy,
-            ),
-            effort=effort,
-            kernels=kernels,
-            needs=("gpu", "cupy", *needs),
-            skips=(*skips, *skips_cupy),
-            patience=patience,
-        ),
-    )
-
-
-def _compiled(
-    op: str, *symbols: str, skips: tuple[Skip, ...] = (), skips_max: tuple[Skip, ...] = ()
-) -> tuple[Implementation, Implementation]:
-    """symbols: what is compiled, where that is the project's own; skips: of the default mode;
-    skips_max: of max-autotune"""
-    return (
-        _library(
-            op,
-            "compile",
-            "compiled",
-            "_compile",
-            *symbols,
-            needs=("cxx",),
-            own_output=True,
-            skips=skips,
-        ),
-        _library(
-            op,
-            "compile-max",
-            "compiled_max_autotune",
-            "_compile",
-            *symbols,
-            needs=("cxx",),
-            own_output=True,
-            skips=skips_max,
-        ),
-    )
+__all__ = ["IMPLEMENTATIONS", "find", "of_op"]
 
 
 def _chain(
@@ -269,10 +32,10 @@ def _chain(
 ) -> tuple[Implementation, ...]:
     """special: what of triton_impl/special.py the op's kernel calls; further: CUDA variants"""
     return (
-        _library(op, "eager", "eager", "forty", issue="stream", rounds_once=False),
-        _library(op, "graph", "eager", "forty", needs=("gpu",), rounds_once=False),
-        *_compiled(op, "forty", skips_max=SEARCH_CHAIN),
-        _triton(
+        library_row(op, "eager", "eager", "forty", issue="stream", rounds_once=False),
+        library_row(op, "graph", "eager", "forty", needs=("gpu",), rounds_once=False),
+        *compiled_rows(op, "forty", skips_max=SEARCH_CHAIN),
+        triton_row(
             op,
             "tuned",
             op,
@@ -281,7 +44,7 @@ def _chain(
             *("TILE", "TILE_COLS", "NUM_WARPS"),
             more=(f"triton_impl/special.py:{','.join(special)}",),
         ),
-        *_cuda(
+        *cuda_rows(
             op,
             "packed",
             "good",
@@ -291,7 +54,7 @@ def _chain(
             more_cupy=("cuda_impl/pointwise.py:launch_packed,_pointers",),
         ),
         *further,
-        *_cuda(
+        *cuda_rows(
             op,
             "naive",
             "naive",
@@ -330,7 +93,7 @@ def _softmax(
     skips_cupy: tuple[Skip, ...] = (),
 ) -> tuple[Implementation, Implementation]:
     shared = "_rows,_whole,_has_clusters" if symbols else "_rows"
-    return _cuda(
+    return cuda_rows(
         "softmax",
         variant,
         effort,
@@ -350,9 +113,9 @@ def _softmax(
 # last, since minutes of them leave the card hot and its clocks low.
 IMPLEMENTATIONS: tuple[Implementation, ...] = (
     # softmax
-    _library("softmax", "eager", "eager"),
-    *_compiled("softmax", skips_max=SEARCH_SOFTMAX),
-    _triton(
+    library_row("softmax", "eager", "eager"),
+    *compiled_rows("softmax", skips_max=SEARCH_SOFTMAX),
+    triton_row(
         "softmax",
         "tuned",
         "softmax",
@@ -402,13 +165,13 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         skips=ONLINE,
         skips_cupy=SOFTMAX_TWIN,
     ),
-    _triton("softmax", "sketch", "sketch", "sketch", ("softmax_sketch_kernel",), skips=DRAFT),
+    triton_row("softmax", "sketch", "sketch", "sketch", ("softmax_sketch_kernel",), skips=DRAFT),
     *_softmax("block", "sketch", ("softmax_block_kernel",), skips=DRAFT, skips_cupy=SOFTMAX_TWIN),
     *_softmax("naive", "naive", ("softmax_naive_kernel",), skips=DRAFT, skips_cupy=SOFTMAX_TWIN),
     # chains
     *_chain(
         *("chain", "TWO_LOG2_E", "mode", "widen", "tanh", "_reciprocal"),
-        further=_cuda(
+        further=cuda_rows(
             "chain",
             "streamed",
             "good",
@@ -422,13 +185,13 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
     ),
     *_chain("chain_sfu", "TWO_LOG2_E", "mode", "widen", "tanh", "sigmoid_of_twice", "_reciprocal"),
     # matmul
-    _library("matmul", "eager", "eager"),
-    *_compiled(
+    library_row("matmul", "eager", "eager"),
+    *compiled_rows(
         "matmul",
         skips=DEFAULT_MATMUL,
         skips_max=SEARCH_MATMUL,
     ),
-    _triton(
+    triton_row(
         "matmul",
         "tuned",
         "matmul",
@@ -438,7 +201,7 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         *("_tile_of", "_launch", "_has_descriptors", "_capability", "_describable", "_choose"),
         *("_launch_descriptor", "_launch_pointer"),
     ),
-    *_cuda(
+    *cuda_rows(
         "matmul",
         "tiled",
         "good",
@@ -449,7 +212,7 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         skips=MANY_ROWS,
         skips_cupy=(Skip(TWIN, dtypes=HALVES),),
     ),
-    *_cuda(
+    *cuda_rows(
         "matmul",
         "wgmma",
         "good",
@@ -464,7 +227,7 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         more_cupy=("cuda_impl/matmul.py:_pointers", "cuda_impl/tensor_map.py"),
         skips=(*TENSOR_CORES, *MANY_ROWS),
     ),
-    *_cuda(
+    *cuda_rows(
         "matmul",
         "decode",
         "good",
@@ -481,7 +244,7 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         skips_cupy=(Skip(TWIN, "m", but=(16,)),),
         file="decode",
     ),
-    *_cuda(
+    *cuda_rows(
         "matmul",
         "skinny",
         "good",
@@ -498,7 +261,7 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         skips_cupy=(Skip(TWIN, "m", but=(1, 16, 64)),),
         file="skinny",
     ),
-    *_cuda(
+    *cuda_rows(
         "matmul",
         "gemv",
         "good",
@@ -511,7 +274,7 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         skips_cupy=(Skip(TWIN, "m", but=(1,)),),
         file="decode",
     ),
-    *_cuda(
+    *cuda_rows(
         "matmul",
         "naive",
         "naive",

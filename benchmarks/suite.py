@@ -14,7 +14,8 @@ import torch
 
 from benchmarks import codesize, device, record
 from benchmarks.binary import FIELDS
-from benchmarks.implementations import EAGER, Implementation, of_op
+from benchmarks.implementation import EAGER, Implementation
+from benchmarks.implementations import of_op
 from benchmarks.supervisor import Supervisor, WorkerError
 from benchmarks.timing import Settings
 from reference.ops import OPS

@@ -7,7 +7,8 @@ import statistics
 from collections import Counter
 from dataclasses import dataclass
 
-from benchmarks.implementations import IMPLEMENTATIONS, TIERS
+from benchmarks.implementation import TIERS
+from benchmarks.implementations import IMPLEMENTATIONS
 from benchmarks.skips import FEW_ROWS
 from benchmarks.statistics import CaseView, Figures, Ratio, mean_ratio
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from benchmarks import record
 from benchmarks.codesize import digest, measure
-from benchmarks.implementations import IMPLEMENTATIONS, Implementation, of_op
+from benchmarks.implementation import Implementation
+from benchmarks.implementations import IMPLEMENTATIONS, of_op
 from reference.ops import OPS
 from reference.spec import Case, Op, dtype_name
 

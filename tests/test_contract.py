@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from benchmarks.device import best_device, unmet
-from benchmarks.implementations import IMPLEMENTATIONS, Implementation
+from benchmarks.implementation import Implementation
+from benchmarks.implementations import IMPLEMENTATIONS
 from reference.contract import check_softmax, landing
 from reference.ops import OPS
 

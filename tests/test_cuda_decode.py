@@ -16,7 +16,8 @@ from test_cuda_matmul import assert_exact, function_of, inside_nan, integers, op
 from torch import Tensor
 
 from benchmarks.check import Bordered, verify
-from benchmarks.implementations import IMPLEMENTATIONS, Implementation
+from benchmarks.implementation import Implementation
+from benchmarks.implementations import IMPLEMENTATIONS
 from cuda_impl import decode, matrices
 from reference.ops import OPS
 from reference.spec import Case

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from benchmarks.check import Bordered, error_of, verify
-from benchmarks.implementations import IMPLEMENTATIONS, Implementation
+from benchmarks.implementation import Implementation
+from benchmarks.implementations import IMPLEMENTATIONS
 from cuda_impl import softmax
 from reference.ops import OPS
 from reference.spec import Case

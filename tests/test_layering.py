@@ -14,7 +14,8 @@ import pytest
 
 from benchmarks import codesize
 from benchmarks.codesize import ROOT
-from benchmarks.implementations import IMPLEMENTATIONS, TIERS, Implementation
+from benchmarks.implementation import TIERS, Implementation
+from benchmarks.implementations import IMPLEMENTATIONS
 from reference import chain, chain_sfu
 from reference.ops import OPS
 

@@ -17,7 +17,8 @@ import torch
 
 from benchmarks import device, record, suite
 from benchmarks.ceilings import set_count
-from benchmarks.implementations import EAGER, TIERS, Implementation, find, of_op
+from benchmarks.implementation import EAGER, TIERS, Implementation
+from benchmarks.implementations import find, of_op
 from benchmarks.skips import Skip
 from benchmarks.suite import Item, Suite
 from benchmarks.supervisor import Supervisor, WorkerError
@@ -99,11 +100,12 @@ def run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
             import sys
             if sys.argv[0] == "-m":
                 from benchmarks import implementations as i
+                from benchmarks.implementation import Implementation
                 names = [n for n in open(__file__.replace("sitecustomize", "fakes"))
                          if n.startswith("def ")]
                 i.IMPLEMENTATIONS += tuple(
-                    i.Implementation("softmax", "cuda", n[4:].split("(")[0], "fakes",
-                                     n[4:].split("(")[0], (), "naive", patience=0.5)
+                    Implementation("softmax", "cuda", n[4:].split("(")[0], "fakes",
+                                   n[4:].split("(")[0], (), "naive", patience=0.5)
                     for n in names)
             """
         )

@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 from benchmarks.codesize import ROOT
-from benchmarks.implementations import TIERS
+from benchmarks.implementation import TIERS
 from benchmarks.record import read
 from benchmarks.report import format as write
 from benchmarks.report.content import Table
