@@ -123,11 +123,13 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         (
             *("softmax_rows_kernel", "softmax_online_kernel"),
             *("softmax_partials_kernel", "softmax_shares_kernel"),
+            "softmax_combine_kernel",
         ),
         *("ROW_PLANS", "ROWS_LIMIT", "THREAD_BYTES", "THREAD_LOADS", "RAGGED_THREAD_BYTES"),
         *("ONLINE_PLANS", "ONLINE_REGISTERS", "PROGRAMS", "LEAST_SHARE", "LARGEST_SHARE"),
-        *("MOST_SHARES", "LOG2_E", "_exp", "_finite_or_zero", "_window", "_load", "_store"),
-        *("_store_ends", "online_tile", "shares_block", "_launch", "_launch_shares"),
+        *("MOST_PARTIALS", "MOST_SHARES", "LOG2_E", "_exp", "_finite_or_zero", "_window"),
+        *("_load", "_store", "_store_ends", "online_tile", "shares_block"),
+        *("_launch", "_launch_shares"),
     ),
     *_softmax(
         "streamed",

@@ -95,12 +95,22 @@ def softmax_builds() -> Iterator[Build]:
                     yield Build(
                         f"{kernel.__name__.removesuffix('_kernel')} {dtype} {block} {pack} {whole}",
                         kernel,
-                        names | {"partials_ptr": "*fp32", "n_cols": "i32"},
+                        names
+                        | {"partials_ptr": "*fp32", "n_cols": "i32"}
+                        | ({"n_partials": "i32"} if writes else {}),
                         {"BLOCK": block, "PACK": pack, "WHOLE": whole}
                         | ({"SLOTS": 128} if writes else {"EXACT": False}),
                         (*names, "partials_ptr") if pack > 1 else ("partials_ptr",),
                         {"num_warps": max(4, block // 1024)},
                     )
+    yield Build(
+        "softmax_combine",
+        tier.softmax_combine_kernel,
+        {"partials_ptr": "*fp32", "row_ptr": "*fp32", "n_partials": "i32"},
+        {"LANES": tier.MOST_PARTIALS},
+        ("partials_ptr", "row_ptr"),
+        {"num_warps": 4},
+    )
 
 
 def chain_builds() -> Iterator[Build]:

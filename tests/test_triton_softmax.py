@@ -129,6 +129,16 @@ def test_few_long_rows_are_shared_out(
         assert 0 <= grid[1] * block - n_cols < block + 8
 
 
+def test_many_shares_are_combined_first(monkeypatch, device) -> None:
+    monkeypatch.setattr(tier, "MOST_PARTIALS", 16)
+    spy = spy_on(monkeypatch, tier, "softmax_combine_kernel")
+    x = torch.randn(3, 50257, device=device).bfloat16()
+    x[1, :30000] = -INF
+    check(tier.softmax, x)
+    ((grid, _, _),) = spy.launches
+    assert grid == (3,)
+
+
 def test_shares_of_a_row_fill_the_device() -> None:
     assert tier.shares_block(1, 131072, 132) == 1024
     assert tier.shares_block(8, 131072, 132) == 4096

@@ -69,6 +69,10 @@ PROGRAMS = 2
 LEAST_SHARE = 1024
 LARGEST_SHARE = 8192
 
+# Of a row, that each program reads: with more, that takes longer than its share does, and they are
+# combined first, by a launch of its own.
+MOST_PARTIALS = 1024
+
 # What the second dimension of a grid can count.
 MOST_SHARES = 65535
 
@@ -259,20 +263,46 @@ def softmax_partials_kernel(
 
 
 @triton.jit
+def softmax_combine_kernel(
+    partials_ptr,  # [rows, n_partials, 2]: as softmax_partials_kernel left them
+    row_ptr,  # [rows, 1, 2]: the row's
+    n_partials,
+    LANES: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    lanes = tl.arange(0, LANES)
+    peak = tl.full([LANES], -float("inf"), tl.float32)
+    total = tl.zeros([LANES], tl.float32)
+    for start in range(0, n_partials, LANES):
+        there = start + lanes < n_partials
+        at = partials_ptr + 2 * (row * n_partials + start + lanes)
+        peaks = tl.load(at, mask=there, other=-float("inf"))
+        totals = tl.load(at + 1, mask=there, other=0.0)
+        higher = tl.maximum(peak, peaks)
+        pivot = _finite_or_zero(higher)
+        total = total * _exp(peak - pivot) + totals * _exp(peaks - pivot)
+        peak = higher
+    highest = tl.max(peak, axis=0)
+    tl.store(row_ptr + 2 * row, highest)
+    tl.store(row_ptr + 2 * row + 1, tl.sum(total * _exp(peak - _finite_or_zero(highest)), axis=0))
+
+
+@triton.jit
 def softmax_shares_kernel(
     x_ptr,
     y_ptr,
-    partials_ptr,  # as softmax_partials_kernel left them
+    partials_ptr,  # [rows, n_partials, 2]
     n_cols,
+    n_partials,
     BLOCK: tl.constexpr,
-    SLOTS: tl.constexpr,  # a power of two, shares or more
+    SLOTS: tl.constexpr,  # a power of two, n_partials or more
     PACK: tl.constexpr,
     WHOLE: tl.constexpr,
 ):
     row, share = tl.program_id(0), tl.program_id(1)
     slots = tl.arange(0, SLOTS)
-    there = slots < tl.num_programs(1)
-    partials_ptr += 2 * (row.to(tl.int64) * tl.num_programs(1) + slots)
+    there = slots < n_partials
+    partials_ptr += 2 * (row.to(tl.int64) * n_partials + slots)
     peaks = tl.load(partials_ptr, mask=there, other=-float("inf"))
     totals = tl.load(partials_ptr + 1, mask=there, other=0.0)
     pivot = _finite_or_zero(tl.max(peaks, axis=0))
@@ -289,7 +319,8 @@ def softmax_shares_kernel(
 def softmax(x: Tensor, *, out: Tensor | None = None) -> Tensor:
     """exp(x - max) / sum(exp(x - max)) over the last dimension.
 
-    One launch; for long rows fewer than the multiprocessors two, with partial sums between them.
+    One launch; for long rows fewer than the multiprocessors two, with partial sums between them,
+    and three for the longest.
 
     x: [..., cols]; float32, float16 or bfloat16 -> [..., cols]
     Raises what `reference.contract.check_softmax` raises.
@@ -330,7 +361,7 @@ def _launch(x: Tensor, y: Tensor) -> None:
     # Of tensors that start between two packs no load can be one.
     pack = 1 if (x.data_ptr() | y.data_ptr()) % 16 else 16 // x.element_size()
     whole = n_cols % pack == 0
-    if n_rows < processors(x) and n_cols < MOST_SHARES * LARGEST_SHARE:
+    if n_rows < processors(x) and n_cols + pack <= MOST_SHARES * LARGEST_SHARE:
         _launch_shares(x, y, n_rows, n_cols, pack, whole)
         return
     row_bytes = n_cols * x.element_size()
@@ -353,7 +384,12 @@ def _launch_shares(x: Tensor, y: Tensor, n_rows: int, n_cols: int, pack: int, wh
     softmax_partials_kernel[grid](
         x, partials, n_cols, block, pack, whole, INTERPRETED, num_warps=num_warps
     )
-    slots = triton.next_power_of_2(shares)
+    if shares > MOST_PARTIALS:
+        whole_row = torch.empty(n_rows, 1, 2, dtype=torch.float32, device=x.device)
+        softmax_combine_kernel[(n_rows,)](partials, whole_row, shares, MOST_PARTIALS)
+        partials = whole_row
+    n_partials = partials.shape[1]
+    slots = triton.next_power_of_2(n_partials)
     softmax_shares_kernel[grid](
-        x, y, partials, n_cols, block, slots, pack, whole, num_warps=num_warps
+        *(x, y, partials, n_cols, n_partials, block, slots, pack, whole), num_warps=num_warps
     )
