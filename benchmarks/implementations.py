@@ -16,7 +16,6 @@ from benchmarks.skips import (
     SEARCH_MATMUL,
     SEARCH_SOFTMAX,
     SOFTMAX_TWIN,
-    STREAMED,
     TENSOR_CORES,
     TWIN,
     Skip,
@@ -70,16 +69,6 @@ _DECODE = ("_plan", "_even_tiles", "_laid_out", "_is_hopper", "_processors")
 _BY_ROWS = "cuda_impl/matrices.py:Operands,operands,by_rows,is_weight,is_addressable,addressable"
 
 
-# What softmax's `registers` counts, and what hands on to it.
-_REGISTERS_KERNELS = ("softmax_registers_kernel", "softmax_cluster_kernel", "softmax_online_kernel")
-_REGISTERS_SYMBOLS = (
-    *("HELD", "SHARED_BY", "SHARED_BY_ONE_BLOCK", "RowPlan", "online_plan", "_slots"),
-    *("PACKED_FROM", "PACKED_HELD", "PACKED_SHARED_BY"),
-    *("few_plan", "FEW_SHARED_BY", "FEW_THREADS"),
-)
-_STREAMED_PLAN = "_streamed_plan,_registers_plan,_processors,_is_hopper"
-
-
 def _softmax(
     variant: str,
     effort: str,
@@ -92,7 +81,7 @@ def _softmax(
     skips: tuple[Skip, ...] = (),
     skips_cupy: tuple[Skip, ...] = (),
 ) -> tuple[Implementation, Implementation]:
-    shared = "_rows,_whole,_has_clusters" if symbols else "_rows"
+    shared = "_rows,_whole,_most_blocks" if symbols else "_rows"
     return cuda_rows(
         "softmax",
         variant,
@@ -132,30 +121,11 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         *("_launch", "_launch_shares"),
     ),
     *_softmax(
-        "streamed",
-        "good",
-        ("softmax_streamed_kernel", *_REGISTERS_KERNELS),
-        *("StreamedPlan", "STREAMED_BY", "STREAMED_FROM", "STREAMED_ANYWHERE_FROM"),
-        *("STREAMED_THREADS", "LINE", "SLOTS"),
-        # Short and few rows, and misaligned ones, go as in `registers`.
-        *("registers_plan", *_REGISTERS_SYMBOLS),
-        needs=("sm_90",),
-        more=("csrc/kernels/softmax_registers.cuh", f"cuda_impl/softmax.py:{_STREAMED_PLAN}"),
-        more_cuda=(
-            *("csrc/softmax_registers.cu", "csrc/softmax_online.cu"),
-            "cuda_impl/softmax.py:registers_extension",
-        ),
-        more_cupy=(
-            "cuda_impl/clusters.py",
-            "cuda_impl/softmax.py:registers_rawmodule,_launch_streamed",
-        ),
-        skips=STREAMED,
-    ),
-    *_softmax(
         "registers",
         "good",
-        _REGISTERS_KERNELS,
-        *_REGISTERS_SYMBOLS,
+        ("softmax_registers_kernel", "softmax_cluster_kernel", "softmax_online_kernel"),
+        *("HELD", "LINE", "SHARED_BY", "PACKED_FROM", "PACKED_HELD", "PACKED_SHARED_BY"),
+        *("FEW_SHARED_BY", "FEW_THREADS", "few_plan", "RowPlan", "online_plan", "_holds"),
         more_cuda=("csrc/softmax_online.cu", "cuda_impl/softmax.py:_registers_plan,_processors"),
         more_cupy=("cuda_impl/softmax.py:_registers_plan,_processors",),
         skips_cupy=REGISTERS_TWIN,
@@ -213,6 +183,16 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         more_cupy=("cuda_impl/matmul.py:_pointers",),
         skips=MANY_ROWS,
         skips_cupy=(Skip(TWIN, dtypes=HALVES),),
+    ),
+    *cuda_rows(
+        "matmul",
+        "mma",
+        "good",
+        ("matmul_mma_kernel",),
+        symbols=("MmaPlan", "MMA_PLANS", "_suits_mma", "_processors"),
+        more=("cuda_impl/matrices.py:Operands,operands,by_rows,stored,is_weight,is_addressable",),
+        skips=(*TENSOR_CORES, *MANY_ROWS),
+        file="mma",
     ),
     *cuda_rows(
         "matmul",

@@ -23,7 +23,6 @@ __all__ = [
     "SEARCH_MATMUL",
     "SEARCH_SOFTMAX",
     "SOFTMAX_TWIN",
-    "STREAMED",
     "TENSOR_CORES",
     "TWIN",
     "Skip",
@@ -99,14 +98,6 @@ REGISTERS_TWIN = (
     Skip(TWIN, dtypes=("float16",)),
 )
 
-# Variants of softmax made for some rows.
-STREAMED = (
-    Skip(
-        "hands rows of up to 131072 that start with packs to registers",
-        "cols",
-        but=(50257, 262144),
-    ),
-)
 ONLINE = (
     Skip("made for rows too long for registers", "cols", most=32767, but=(4096,)),
     Skip("made for rows that fill the device", "rows", most=64),

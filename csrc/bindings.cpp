@@ -42,25 +42,6 @@ void softmax_registers_binding(const at::Tensor& x, const at::Tensor& out, int t
                                  dtype_of(x), threads, elements, cluster, whole, scope.stream));
 }
 
-void softmax_streamed_binding(const at::Tensor& x, const at::Tensor& out, int threads, int elements,
-                              int cluster, int slots, bool whole) {
-  check_first("x", x);
-  check_dimensions("x", x, 2);
-  check_beside("out", out, x, x.sizes());
-  const auto from = reinterpret_cast<uintptr_t>(x.const_data_ptr());
-  const auto to = reinterpret_cast<uintptr_t>(out.const_data_ptr());
-  TORCH_CHECK_VALUE((from ^ to) % 16 == 0,
-                    "the plan moves 16-byte packs, but x and out start at different places in one");
-  TORCH_CHECK_VALUE(!whole || (from | to | x.size(1) * x.element_size()) % 128 == 0,
-                    "the plan moves lines of 128 bytes, but rows start or end within one");
-  if (x.numel() == 0) return;
-  const Scope scope(x);
-  check_hopper("softmax_streamed");
-  check_launch("softmax_streamed", softmax_streamed(x.const_data_ptr(), out.mutable_data_ptr(),
-                                                    x.size(0), x.size(1), dtype_of(x), threads,
-                                                    elements, cluster, slots, whole, scope.stream));
-}
-
 void check_chain(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& bias,
                  const at::Tensor& out) {
   check_first("x", x);
@@ -124,7 +105,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.def("softmax_block", &softmax_plain_binding<softmax_block>);
   module.def("softmax_online", &softmax_plain_binding<softmax_online>);
   module.def("softmax_registers", &softmax_registers_binding);
-  module.def("softmax_streamed", &softmax_streamed_binding);
   module.def("chain_naive", &chain_naive_binding<chain_naive>);
   module.def("chain_packed", &chain_packed_binding<chain_packed>);
   module.def("chain_streamed", &chain_streamed_binding);

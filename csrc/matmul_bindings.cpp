@@ -36,7 +36,7 @@ void check_operands(const at::Tensor& a, const at::Tensor& b, bool weight, const
   check_beside("out", out, a, shape);
 }
 
-// Rows that the tensor memory accelerator can address.
+// Rows that the tensor memory accelerator can address, and cp.async copy 16 bytes at a time.
 void check_rows_aligned(const char* name, const at::Tensor& x, int64_t stride) {
   TORCH_CHECK_VALUE(reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0 &&
                         stride * x.element_size() % 16 == 0 && stride >= x.size(1),
@@ -70,6 +70,22 @@ void matmul_tiled_binding(const at::Tensor& a, const at::Tensor& b, bool weight,
                matmul_tiled(a.const_data_ptr(), b.const_data_ptr(), out.mutable_data_ptr(),
                             out.size(0), out.size(1), a.size(1), a.stride(0), b.stride(0), weight,
                             dtype_of(a), tile, scope.stream));
+}
+
+void matmul_mma_binding(const at::Tensor& a, const at::Tensor& b, bool weight,
+                        const at::Tensor& out, int tile_m, int tile_n, int depth, int stages,
+                        int warps_m, int warps_n, int resident) {
+  check_operands(a, b, weight, out);
+  check_by_rows("b", b);
+  check_rows_aligned("a", a, a.stride(0));
+  check_rows_aligned("b", b, b.stride(0));
+  const Scope scope(a);
+  check_capability("mma.sync and cp.async", 8);
+  check_launch(
+      "matmul_mma",
+      matmul_mma(a.const_data_ptr(), b.const_data_ptr(), out.mutable_data_ptr(), out.size(0),
+                 out.size(1), a.size(1), a.stride(0), b.stride(0), weight, dtype_of(a), tile_m,
+                 tile_n, depth, stages, warps_m, warps_n, resident, scope.stream));
 }
 
 void matmul_wgmma_binding(const at::Tensor& a, const at::Tensor& b, bool weight,
@@ -151,6 +167,7 @@ void matmul_skinny_binding(const at::Tensor& a, const at::Tensor& b, const at::T
 void bind_matmul(pybind11::module_& module) {
   module.def("matmul_naive", &matmul_naive_binding);
   module.def("matmul_tiled", &matmul_tiled_binding);
+  module.def("matmul_mma", &matmul_mma_binding);
   module.def("matmul_wgmma", &matmul_wgmma_binding);
   module.def("matmul_gemv", &matmul_gemv_binding);
   module.def("matmul_decode", &matmul_decode_binding);

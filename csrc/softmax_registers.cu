@@ -23,26 +23,41 @@ cudaError_t launch_cluster(const void* x, void* out, int64_t rows, int64_t cols,
   // The cluster's size is the kernel's own attribute; the grid is a multiple of it.
   const dim3 grid = grid_of(rows * kCluster);
   const auto kernel = softmax_cluster_kernel<T, kThreads, kElements, kCluster, kWhole>;
-  const cudaError_t set = prefer_l1(kernel);
+  cudaError_t set = prefer_l1(kernel);
+  // Eight blocks are what every device with clusters has.
+  if (set == cudaSuccess && kCluster > 8) {
+    set = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+  }
   if (set != cudaSuccess) return set;
   kernel<<<grid, kThreads, 0, stream>>>(static_cast<const T*>(x), static_cast<T*>(out), rows,
                                         static_cast<int>(cols));
   return cudaGetLastError();
 }
 
-// 16-bit rows that are kept as they were loaded, by clusters alone.
-template <typename T, bool kWhole>
-cudaError_t launch_packed(const void* x, void* out, int64_t rows, int64_t cols, int threads,
-                          int elements, int cluster, cudaStream_t stream) {
-  if constexpr (sizeof(T) == 2) {
-    if (threads != 256) return kNoInstance;
-    return with_one_of<48, 56, 64>(elements, [&](auto kElements) {
-      return with_one_of<2, 4, 8>(cluster, [&](auto kCluster) {
-        return launch_cluster<T, 256, kElements, kCluster, kWhole>(x, out, rows, cols, stream);
-      });
-    });
+// Threads in each of some blocks that share a row, and the elements that each of them holds.
+template <int kThreads, int kBlocks, int kElements>
+struct Sharing {
+  template <typename T, bool kWhole>
+  static cudaError_t launch(const void* x, void* out, int64_t rows, int64_t cols,
+                            cudaStream_t stream) {
+    if constexpr (kElements > kMostFloats && sizeof(T) == 4)
+      return kNoInstance;
+    else if constexpr (kBlocks > 1)
+      return launch_cluster<T, kThreads, kElements, kBlocks, kWhole>(x, out, rows, cols, stream);
+    else
+      return launch_registers<T, kThreads, kElements, kWhole>(x, out, rows, cols, stream);
   }
-  return kNoInstance;
+};
+
+// Calls launch(the one of kSharings that is asked for). None is: kNoInstance.
+template <int... kThreads, int... kBlocks, int... kElements, typename Launch>
+cudaError_t with_sharing(int threads, int blocks, int elements, Launch launch,
+                         Sharing<kThreads, kBlocks, kElements>... sharings) {
+  cudaError_t status = kNoInstance;
+  ((threads == kThreads && blocks == kBlocks && elements == kElements &&
+    (status = launch(sharings), true)) ||
+   ...);
+  return status;
 }
 
 }  // namespace
@@ -55,53 +70,36 @@ cudaError_t softmax_registers(const void* x, void* out, int64_t rows, int64_t co
   return with_dtype(dtype, [&](auto tag) {
     using T = typename decltype(tag)::Type;
     constexpr int kSize = Pack<T>::kSize;
-    // A row that starts and ends anywhere touches up to two partial packs. What its threads can't
-    // hold would be left out without a word.
-    const int64_t slots = whole ? cols : (cols + 2 * (kSize - 1)) / kSize * kSize;
+    // Of a row that starts anywhere, what lies before it counts as well, as far as the kernel counts
+    // from. What its threads can't hold would be left out without a word.
+    const int64_t before = whole ? 0 : boundary_of(threads) / int64_t{sizeof(T)} - 1;
+    const int64_t slots = (before + cols + kSize - 1) / kSize * kSize;
     if (slots > int64_t{threads} * elements * cluster) return kNoInstance;
     return with_bool(whole, [&](auto kWhole) {
-      if (elements > kMostFloats) {
-        return launch_packed<T, kWhole>(x, out, rows, cols, threads, elements, cluster, stream);
-      }
-      if (cluster == 4 && threads == 512) {
-        return with_one_of<8, 16, 32>(elements, [&](auto kElements) {
-          return launch_cluster<T, 512, kElements, 4, kWhole>(x, out, rows, cols, stream);
-        });
-      }
-      if (cluster == 8 && threads == 512) {
-        return with_one_of<8, 16, 24, 32>(elements, [&](auto kElements) {
-          return launch_cluster<T, 512, kElements, 8, kWhole>(x, out, rows, cols, stream);
-        });
-      }
-      if (cluster > 1) {
-        if (threads != 1024) return kNoInstance;
-        return with_one_of<24, 32>(elements, [&](auto kElements) {
-          if (cluster == 8) {
-            return launch_cluster<T, 1024, kElements, 8, kWhole>(x, out, rows, cols, stream);
-          }
-          if constexpr (sizeof(T) == 4) {
-            if (cluster == 2) {
-              return launch_cluster<T, 1024, kElements, 2, kWhole>(x, out, rows, cols, stream);
-            }
-          }
-          return kNoInstance;
-        });
-      }
-      if (threads == 4) {
-        return with_one_of<8, 16, 24, 32>(elements, [&](auto kElements) {
-          return launch_registers<T, 4, kElements, kWhole>(x, out, rows, cols, stream);
-        });
-      }
-      if (elements == 8) {
-        return with_one_of<128, 256, 512, 1024>(threads, [&](auto kThreads) {
-          return launch_registers<T, kThreads, 8, kWhole>(x, out, rows, cols, stream);
-        });
-      }
-      return with_one_of<8, 16, 32, 64, 128, 256, 512, 1024>(threads, [&](auto kThreads) {
-        return with_one_of<24, 32>(elements, [&](auto kElements) {
-          return launch_registers<T, kThreads, kElements, kWhole>(x, out, rows, cols, stream);
-        });
-      });
+      const auto launch = [&](auto sharing) {
+        return sharing.template launch<T, kWhole>(x, out, rows, cols, stream);
+      };
+      return with_sharing(threads, cluster, elements, launch,
+                          // A group of lanes a row, then a block.
+                          Sharing<4, 1, 8>(), Sharing<8, 1, 8>(), Sharing<16, 1, 8>(),
+                          Sharing<16, 1, 16>(), Sharing<32, 1, 16>(), Sharing<32, 1, 24>(),
+                          Sharing<32, 1, 32>(), Sharing<64, 1, 24>(), Sharing<64, 1, 32>(),
+                          Sharing<128, 1, 24>(), Sharing<128, 1, 32>(), Sharing<256, 1, 24>(),
+                          Sharing<256, 1, 32>(), Sharing<512, 1, 24>(), Sharing<512, 1, 32>(),
+                          Sharing<1024, 1, 24>(), Sharing<1024, 1, 32>(),
+                          // A cluster.
+                          Sharing<128, 2, 24>(), Sharing<128, 2, 32>(), Sharing<1024, 2, 24>(),
+                          Sharing<1024, 2, 32>(), Sharing<512, 8, 24>(), Sharing<512, 8, 32>(),
+                          Sharing<512, 16, 24>(), Sharing<512, 16, 32>(),
+                          // 16-bit rows that are kept as they were loaded.
+                          Sharing<256, 2, 48>(), Sharing<256, 2, 56>(), Sharing<256, 2, 64>(),
+                          Sharing<256, 4, 48>(), Sharing<256, 4, 56>(), Sharing<256, 4, 64>(),
+                          Sharing<256, 8, 48>(), Sharing<256, 8, 56>(), Sharing<256, 8, 64>(),
+                          Sharing<256, 16, 48>(), Sharing<256, 16, 56>(), Sharing<256, 16, 64>(),
+                          // Few rows.
+                          Sharing<128, 1, 8>(), Sharing<256, 1, 8>(), Sharing<512, 1, 8>(),
+                          Sharing<1024, 1, 8>(), Sharing<512, 4, 8>(), Sharing<512, 8, 8>(),
+                          Sharing<512, 4, 16>(), Sharing<512, 8, 16>(), Sharing<512, 4, 32>());
     });
   });
 }

@@ -6,25 +6,19 @@ Formula: exp(x - max) / sum(exp(x - max)) over the last dimension, in float32 in
 from __future__ import annotations
 
 import functools
-import math
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from cuda_impl import rawmodule
-from cuda_impl.clusters import clusters_at_once
 from cuda_impl.extension import compiled
 from cuda_impl.softmax_plan import (
-    LINE,
     RowPlan,
-    StreamedPlan,
     block_plan,
     naive_plan,
     online_plan,
     registers_plan,
-    streamed_plan,
 )
 from reference.contract import check_softmax, dense, landing
 
@@ -37,8 +31,6 @@ __all__ = [
     "online_rawmodule",
     "registers_extension",
     "registers_rawmodule",
-    "streamed_extension",
-    "streamed_rawmodule",
 ]
 
 DEVICES = ("cuda",)
@@ -152,65 +144,9 @@ def registers_rawmodule(x: Tensor, *, out: Tensor | None = None) -> Tensor:
             plan.block,
             # Only the online kernel takes rows of more than 2^31 elements.
             width=np.int32 if plan.elements else np.int64,
+            cluster=plan.cluster,
         )
     return target if out is None or out is target else out.copy_(target)
-
-
-def streamed_extension(x: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """Softmax over the last dimension, long rows while the next ones arrive, through the extension.
-
-    Other rows, and other devices than Hopper, as in `registers_extension`.
-
-    x: [..., cols] float32, float16 or bfloat16 on a CUDA device -> like x. Errors as
-    reference.contract says.
-    """
-    check_softmax(x, out, DEVICES)
-    target = landing(out, x.shape, x)
-    if x.numel():
-        cols = x.shape[-1]
-        source = dense(x)
-        plan = _streamed_plan(source, target)
-        if plan is None:
-            registers_extension(source, out=target)
-        else:
-            compiled().softmax_streamed(source.view(-1, cols), target.view(-1, cols), *plan)
-    return target if out is None or out is target else out.copy_(target)
-
-
-def streamed_rawmodule(x: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The same kernel as `streamed_extension`, through CuPy; other rows as in
-    `registers_rawmodule`."""
-    check_softmax(x, out, DEVICES)
-    target = landing(out, x.shape, x)
-    if x.numel():
-        source = dense(x)
-        plan = _streamed_plan(source, target)
-        if plan is None:
-            registers_rawmodule(source, out=target)
-        else:
-            _launch_streamed(source, target, plan)
-    return target if out is None or out is target else out.copy_(target)
-
-
-def _launch_streamed(source: Tensor, target: Tensor, plan: StreamedPlan) -> None:
-    rows = _rows(source)
-
-    def grid(kernel: Any) -> tuple[int, int]:
-        clusters = clusters_at_once(
-            kernel.kernel.ptr, plan.cluster, plan.threads, plan.shared_bytes
-        )
-        return min(rows, clusters) * plan.cluster, 1
-
-    rawmodule.launch(
-        source,
-        "softmax_streamed.cuh",
-        plan.expression(source.dtype),
-        grid,
-        plan.threads,
-        (source.data_ptr(), target.data_ptr(), np.int64(rows), np.int32(source.shape[-1])),
-        plan.shared_bytes,
-        prefer_shared=True,
-    )
 
 
 def _launch(
@@ -222,8 +158,9 @@ def _launch(
     threads: int,
     *,
     width: type[np.int32] | type[np.int64] = np.int64,
+    cluster: int = 1,
 ) -> None:
-    """width: of the number of columns, as the kernel declares it"""
+    """width: of the number of columns, as the kernel declares it; cluster: its blocks"""
     rawmodule.launch(
         source,
         header,
@@ -237,6 +174,7 @@ def _launch(
             width(source.shape[-1]),
         ),
         prefer_l1=True,
+        cluster=cluster,
     )
 
 
@@ -251,22 +189,7 @@ def _registers_plan(source: Tensor, target: Tensor) -> RowPlan:
         source.element_size(),
         _whole(source, target),
         processors=_processors(source.device),
-        clusters=_has_clusters(source.device),
-    )
-
-
-def _streamed_plan(source: Tensor, target: Tensor) -> StreamedPlan | None:
-    here, there = source.data_ptr(), target.data_ptr()
-    # The kernel is Hopper's, and moves the same 16 bytes of both.
-    if (here ^ there) % 16 or not _is_hopper(source.device):
-        return None
-    ends = here | there | source.shape[-1] * source.element_size()
-    return streamed_plan(
-        _rows(source),
-        source.shape[-1],
-        source.element_size(),
-        math.gcd(ends, LINE),
-        processors=_processors(source.device),
+        most_blocks=_most_blocks(source.device),
     )
 
 
@@ -276,13 +199,10 @@ def _whole(source: Tensor, target: Tensor) -> bool:
 
 
 @functools.cache
-def _is_hopper(device: torch.device) -> bool:
-    return torch.cuda.get_device_capability(device) == (9, 0)
-
-
-@functools.cache
-def _has_clusters(device: torch.device) -> bool:
-    return torch.cuda.get_device_capability(device) >= (9, 0)
+def _most_blocks(device: torch.device) -> int:
+    """Of a cluster. Eight is portable; sixteen are had by asking, on GPUs of data centres."""
+    major, _ = torch.cuda.get_device_capability(device)
+    return 1 if major < 9 else 16 if major < 12 else 8
 
 
 @functools.cache
