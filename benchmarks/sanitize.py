@@ -20,7 +20,8 @@ from pathlib import Path
 import torch
 
 from benchmarks import check, device
-from benchmarks.implementations import IMPLEMENTATIONS, Implementation
+from benchmarks.implementation import Implementation
+from benchmarks.implementations import IMPLEMENTATIONS
 from reference.ops import OPS
 from reference.spec import Case, Op
 
@@ -32,7 +33,7 @@ BF16, FP32 = torch.bfloat16, torch.float32
 
 # Beside an op's small test cases: what reaches the kernels that those are too small for.
 MORE = {
-    # A row a cluster, rows that start anywhere, a ring that goes round.
+    # A row a cluster, of sixteen blocks too, and rows that start anywhere.
     "softmax": (
         *(Case((3, 131072), BF16), Case((200, 16391), BF16), Case((24, 262144), BF16)),
         *(Case((140, 32768), BF16), Case((17, 262144), FP32)),

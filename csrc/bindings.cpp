@@ -109,6 +109,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.def("chain_packed", &chain_packed_binding<chain_packed>);
   module.def("chain_streamed", &chain_streamed_binding);
   module.def("chain_sfu_naive", &chain_naive_binding<chain_sfu_naive>);
+  module.def("chain_sfu_exact", &chain_packed_binding<chain_sfu_exact>);
+  module.def("chain_sfu_approx", &chain_packed_binding<chain_sfu_approx>);
+  module.def("chain_sfu_tanh", &chain_packed_binding<chain_sfu_tanh>);
   module.def("chain_sfu_packed", &chain_packed_binding<chain_sfu_packed>);
   bind_matmul(module);
 }

@@ -46,6 +46,9 @@ struct PackedChain {
 };
 
 cudaError_t chain_packed(const PackedChain& chain, cudaStream_t stream);
+cudaError_t chain_sfu_exact(const PackedChain& chain, cudaStream_t stream);
+cudaError_t chain_sfu_approx(const PackedChain& chain, cudaStream_t stream);
+cudaError_t chain_sfu_tanh(const PackedChain& chain, cudaStream_t stream);
 cudaError_t chain_sfu_packed(const PackedChain& chain, cudaStream_t stream);
 
 // x, residual, out: [rows, cols]; bias: [cols]; all 16-byte aligned, and so are all rows

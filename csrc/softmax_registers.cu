@@ -40,6 +40,12 @@ struct Sharing {
   template <typename T, bool kWhole>
   static cudaError_t launch(const void* x, void* out, int64_t rows, int64_t cols,
                             cudaStream_t stream) {
+    // A row that starts anywhere is counted from a boundary before it. What the threads can't hold
+    // of it would be left out without a word.
+    constexpr int kSize = Pack<T>::kSize;
+    constexpr int kBefore = kWhole ? 0 : kBoundaryOf<kThreads> / static_cast<int>(sizeof(T)) - 1;
+    const int64_t slots = (kBefore + cols + kSize - 1) / kSize * kSize;
+    if (slots > int64_t{kThreads} * kBlocks * kElements) return kNoInstance;
     if constexpr (kElements > kMostFloats && sizeof(T) == 4)
       return kNoInstance;
     else if constexpr (kBlocks > 1)
@@ -69,12 +75,6 @@ cudaError_t softmax_registers(const void* x, void* out, int64_t rows, int64_t co
   if (elements == 0) return softmax_online(x, out, rows, cols, dtype, threads, stream);
   return with_dtype(dtype, [&](auto tag) {
     using T = typename decltype(tag)::Type;
-    constexpr int kSize = Pack<T>::kSize;
-    // Of a row that starts anywhere, what lies before it counts as well, as far as the kernel counts
-    // from. What its threads can't hold would be left out without a word.
-    const int64_t before = whole ? 0 : boundary_of(threads) / int64_t{sizeof(T)} - 1;
-    const int64_t slots = (before + cols + kSize - 1) / kSize * kSize;
-    if (slots > int64_t{threads} * elements * cluster) return kNoInstance;
     return with_bool(whole, [&](auto kWhole) {
       const auto launch = [&](auto sharing) {
         return sharing.template launch<T, kWhole>(x, out, rows, cols, stream);

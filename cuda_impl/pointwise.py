@@ -31,11 +31,11 @@ class PackedPlan(NamedTuple):
     vector: bool
     bias_packs: bool
 
-    def expression(self, op: str, dtype: torch.dtype) -> str:
+    def expression(self, op: str, dtype: torch.dtype, variant: str = "packed") -> str:
         """The kernel's name with its template arguments."""
         flags = f"{self.vector}, {self.bias_packs}".lower()
         ctype = rawmodule.CTYPES[dtype]
-        return f"{op}_packed_kernel<{ctype}, {self.threads}, {self.packs}, {flags}>"
+        return f"{op}_{variant}_kernel<{ctype}, {self.threads}, {self.packs}, {flags}>"
 
     def blocks(self, count: int, cols: int, itemsize: int) -> int:
         """Blocks of the grid, for `count` elements in rows of `cols`."""

@@ -183,7 +183,7 @@ def few_plan(rows: int, cols: int, itemsize: int, whole: bool, processors: int) 
 
 
 def _holds(threads: int, blocks: int, elements: int, cols: int, itemsize: int, whole: bool) -> bool:
-    """Whether they hold a row wherever it starts; boundary_of in csrc/kernels/softmax_registers.cuh
+    """Whether they hold a row wherever it starts; kBoundaryOf in csrc/kernels/softmax_registers.cuh
     says where packs are counted from."""
     pack = 16 // itemsize
     before = 0 if whole else (LINE if threads > 32 else 16) // itemsize - 1

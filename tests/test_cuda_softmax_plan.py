@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from pathlib import Path
 
 import pytest
@@ -14,20 +15,14 @@ from cuda_impl import rawmodule
 from cuda_impl import softmax_plan as plans
 
 # An H200.
-DEVICE = dict(processors=132, clusters=True)
+DEVICE = dict(processors=132, most_blocks=16)
 
 # On both sides of where a table's next row is taken, and of where a table ends.
-EDGES = sorted(
-    {threads * blocks * plans.HELD for threads, blocks in plans.SHARED_BY}
-    | {
-        threads * blocks * held
-        for threads, blocks in plans.PACKED_SHARED_BY
-        for held in plans.PACKED_HELD
-    }
-    | {threads * blocks * elements for threads, blocks, elements in plans.FEW_SHARED_BY}
-    | {64, 256, plans.PACKED_FROM}
-)
-LENGTHS = sorted({edge + step for edge in EDGES for step in (-16, -8, -1, 0, 1, 8)} | {1, 1000})
+TABLES = (*plans.SHARED_BY, *plans.PACKED_SHARED_BY, *plans.FEW_SHARED_BY)
+EDGES = sorted({math.prod(row) for row in TABLES} | {256, plans.PACKED_FROM})
+# A row that starts anywhere has up to a line before it: 31 or 63 elements.
+STEPS = (-64, -63, -32, -31, -8, -7, -1, 0, 1, 8)
+LENGTHS = sorted({max(edge + step, 1) for edge in EDGES for step in STEPS} | {1000})
 ROWS = (1, 8, 64, 100, 1000, 2**12, 2**22)
 
 
@@ -41,10 +36,14 @@ def every_plan(itemsize: int) -> tuple[plans.RowPlan, ...]:
     return tuple(sorted(found))
 
 
-def slots(cols: int, itemsize: int, whole: bool) -> int:
-    """Elements of all the packs that a row may touch, wherever it starts."""
+def slots(cols: int, itemsize: int, whole: bool, threads: int) -> int:
+    """Elements of all the packs that a row may touch, wherever it starts, and of those before it
+    that its threads count from."""
+    if whole:
+        return cols
     pack = 16 // itemsize
-    return cols if whole else max(-(-(start + cols) // pack) for start in range(pack)) * pack
+    starts = range((128 if threads > 32 else 16) // itemsize)
+    return max(-(-(start + cols) // pack) for start in starts) * pack
 
 
 @pytest.mark.parametrize("itemsize", [2, 4])
@@ -53,8 +52,8 @@ def test_every_plan_holds_its_row(itemsize: int) -> None:
         plan = plans.registers_plan(rows, cols, itemsize, whole, **DEVICE)
         if plan.elements:
             held = plan.threads * plan.cluster * plan.elements
-            assert slots(cols, itemsize, whole) <= held
-            assert plan.elements <= plans.HELD or itemsize == 2
+            assert slots(cols, itemsize, whole, plan.threads) <= held
+            assert plan.elements <= 32 or itemsize == 2
         assert plan.whole == whole or not plan.elements
         blocks = plan.blocks(rows)
         assert blocks % plan.cluster == 0
@@ -68,16 +67,17 @@ def test_who_computes_what() -> None:
         return plans.registers_plan(rows, cols, itemsize, True, **DEVICE)[:3]
 
     # (threads, elements a thread, blocks)
-    assert plan(2**21, 128) == (4, 32, 1)
+    assert plan(2**21, 128) == (16, 8, 1)
     assert plan(2**18, 1024) == (32, 32, 1)
+    assert plan(2**15, 8192) == (128, 32, 2)
     assert plan(2**14, 16384) == (512, 32, 1)
     # Longer 16-bit rows are kept packed, float32's have as many bytes already.
     assert plan(2**13, 32768) == (256, 64, 2)
     assert plan(2**12, 65536) == (256, 64, 4)
     assert plan(2**11, 131072) == (256, 64, 8)
-    assert plan(2**10, 262144) == (1024, 32, 8)
+    assert plan(2**10, 262144) == (256, 64, 16)
     assert plan(2**12, 32768, 4) == (1024, 32, 1)
-    assert plan(2**9, 262144, 4) == (1024, 32, 8)
+    assert plan(2**9, 262144, 4) == (512, 32, 16)
     assert plan(2**10, 262144 + 8) == (512, 0, 1)
     # All rows at once, on as many multiprocessors as there are.
     assert plan(1, 4096) == (512, 8, 1)
@@ -87,9 +87,15 @@ def test_who_computes_what() -> None:
     assert plan(64, 128256) == (256, 64, 8)
 
 
+def test_a_cluster_has_no_more_blocks_than_its_device_grants() -> None:
+    for rows, cols, itemsize in itertools.product(ROWS, LENGTHS, (2, 4)):
+        found = plans.registers_plan(rows, cols, itemsize, True, processors=132, most_blocks=8)
+        assert found.cluster <= 8
+
+
 def test_other_devices_get_the_plans_without_clusters() -> None:
     for rows, cols, itemsize in itertools.product(ROWS, LENGTHS, (2, 4)):
-        found = plans.registers_plan(rows, cols, itemsize, True, processors=108, clusters=False)
+        found = plans.registers_plan(rows, cols, itemsize, True, processors=108, most_blocks=1)
         assert found.cluster == 1
 
 
@@ -119,7 +125,7 @@ def test_a_packed_row_waits_in_half_the_registers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("itemsize", [2, 4])
 def test_python_and_cuda_agree_on_blocks(itemsize: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = ['#include "softmax_registers.cuh"', f"static_assert(kMostFloats == {plans.HELD});"]
+    lines = ['#include "softmax_registers.cuh"', "static_assert(kMostFloats == 32);"]
     lines += [
         f"static_assert(kBlockOf<{plan.threads}> == {plan.block});"
         for plan in every_plan(itemsize)

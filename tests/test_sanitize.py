@@ -12,9 +12,9 @@ from reference.ops import OPS
 
 OUTPUT = """========= COMPUTE-SANITIZER
 sanitize: softmax cuda/registers 4x2-float32
-sanitize: softmax cuda/streamed 24x262144-bfloat16
+sanitize: softmax cuda/online 24x262144-bfloat16
 ========= Invalid __global__ read of size 16 bytes
-=========     at softmax_streamed_kernel+0x40
+=========     at softmax_online_kernel+0x40
 ========= Invalid __global__ read of size 16 bytes
 sanitize: matmul cuda/wgmma 264x200x520-bfloat16-nk
 ========= ERROR SUMMARY: 2 errors
@@ -24,7 +24,7 @@ sanitize: matmul cuda/wgmma 264x200x520-bfloat16-nk
 def test_errors_are_those_of_the_call_before_them() -> None:
     assert sanitize.errors_of(OUTPUT.splitlines(keepends=True)) == {
         "softmax cuda/registers 4x2-float32": 0,
-        "softmax cuda/streamed 24x262144-bfloat16": 2,
+        "softmax cuda/online 24x262144-bfloat16": 2,
         "matmul cuda/wgmma 264x200x520-bfloat16-nk": 0,
     }
 

@@ -31,7 +31,8 @@ constexpr int kBlockOf = kThreads < 128 ? 128 : kThreads;
 // at lines, and none between two of them, which would move by two requests: at 5001 columns of
 // bfloat16 0.93 of a copy, and 0.78 counted from packs. A warp that has a row for itself, or
 // several, would hold less of it.
-constexpr int boundary_of(int threads) { return threads > 32 ? kLine : 16; }
+template <int kThreads>
+constexpr int kBoundaryOf = kThreads > 32 ? kLine : 16;
 
 // kThreads threads a row, each holding kElements elements. Fewer than 128: several rows a block.
 template <typename T, int kThreads, int kElements, bool kWhole>
@@ -45,7 +46,8 @@ __global__ void __launch_bounds__(kBlockOf<kThreads>, kResident<kElements> / kBl
   // Threads without a row stay: they have to be there for shuffles and the barrier.
   const bool idle = number >= rows;
   const int64 offset = idle ? 0 : number * cols;
-  const auto row = Row<T, int, kWhole>(x + offset, idle ? 0 : cols, boundary_of(kThreads)).from(lane);
+  const auto row =
+      Row<T, int, kWhole>(x + offset, idle ? 0 : cols, kBoundaryOf<kThreads>).from(lane);
 
   Share<T, kElements> share;
   const Partial mine = share.load(row, kThreads);
