@@ -6,7 +6,7 @@ namespace {
 template <typename T, int kThreads, int kElements, bool kWhole>
 cudaError_t launch_registers(const void* x, void* out, int64_t rows, int64_t cols,
                              cudaStream_t stream) {
-  constexpr int kBlock = kBlockOf<kThreads>;
+  constexpr int kBlock = kBlockOf<kThreads, kElements>;
   constexpr int kRows = kBlock / kThreads;
   const dim3 grid = grid_of((rows + kRows - 1) / kRows);
   const auto kernel = softmax_registers_kernel<T, kThreads, kElements, kWhole>;

@@ -128,6 +128,8 @@ class RowPlan(NamedTuple):
     @property
     def block(self) -> int:
         """Threads a block. Short rows share one: kBlockOf in csrc/kernels/softmax_registers.cuh."""
+        if self.threads == 32 and self.elements >= 24:
+            return 32
         return max(self.threads, 128)
 
     def blocks(self, rows: int) -> int:

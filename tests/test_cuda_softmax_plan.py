@@ -127,7 +127,7 @@ def test_a_packed_row_waits_in_half_the_registers(tmp_path: Path) -> None:
 def test_python_and_cuda_agree_on_blocks(itemsize: int, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = ['#include "softmax_registers.cuh"', "static_assert(kMostFloats == 32);"]
     lines += [
-        f"static_assert(kBlockOf<{plan.threads}> == {plan.block});"
+        f"static_assert(kBlockOf<{plan.threads}, {plan.elements}> == {plan.block});"
         for plan in every_plan(itemsize)
         if plan.elements
     ]

@@ -130,13 +130,15 @@ __device__ __forceinline__ Partial combine_lanes(Partial mine) {
 // Every warp reduces all kCount partials for itself, so that one barrier before is enough.
 template <int kCount>
 __device__ __forceinline__ Partial combine_shared(const Partial* partials) {  // [kCount]
-  constexpr int kWidth = kCount < 32 ? kCount : 32;
-  constexpr int kEach = kCount / kWidth;
+  constexpr int kWidth = kCount > 16 ? 32 : kCount > 8 ? 16 : kCount > 4 ? 8 : kCount > 2 ? 4 : 2;
+  constexpr int kEach = (kCount + kWidth - 1) / kWidth;
   Partial each[kEach];
   float max = -infinity();
 #pragma unroll
   for (int i = 0; i < kEach; ++i) {
-    each[i] = partials[i * 32 + threadIdx.x % kWidth];
+    const int index = i * kWidth + threadIdx.x % kWidth;
+    each[i] = {-infinity(), 0.0f};
+    if (kCount % kWidth == 0 || index < kCount) each[i] = partials[index];
     max = fmaxf(max, each[i].max);
   }
   // One exponential a partial. Combining one after another would take two.
