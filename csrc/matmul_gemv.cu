@@ -15,7 +15,7 @@ cudaError_t matmul_gemv(const void* a, const void* b, void* out, int64_t m, int6
         return with_one_of<1, 2, 4>(batch, [&](auto kBatch) {
           return with_bool(vector, [&](auto kVector) {
             matmul_gemv_kernel<T, kThreads, kBatch, kVector>
-                <<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(
+                <<<static_cast<unsigned>(blocks), int{kThreads}, 0, stream>>>(
                     static_cast<const T*>(a), static_cast<const T*>(b), static_cast<T*>(out),
                     static_cast<int>(m), n, static_cast<int>(k), a_stride, b_stride);
             return cudaGetLastError();

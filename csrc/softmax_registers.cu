@@ -37,6 +37,8 @@ cudaError_t launch_cluster(const void* x, void* out, int64_t rows, int64_t cols,
 // Threads in each of some blocks that share a row, and the elements that each of them holds.
 template <int kThreads, int kBlocks, int kElements>
 struct Sharing {
+  static constexpr int threads = kThreads, blocks = kBlocks, elements = kElements;
+
   template <typename T, bool kWhole>
   static cudaError_t launch(const void* x, void* out, int64_t rows, int64_t cols,
                             cudaStream_t stream) {
@@ -46,29 +48,55 @@ struct Sharing {
     constexpr int kBefore = kWhole ? 0 : kBoundaryOf<kThreads> / static_cast<int>(sizeof(T)) - 1;
     const int64_t slots = (kBefore + cols + kSize - 1) / kSize * kSize;
     if (slots > int64_t{kThreads} * kBlocks * kElements) return kNoInstance;
-    if constexpr (kElements > kMostFloats && sizeof(T) == 4)
-      return kNoInstance;
-    else if constexpr (kBlocks > 1)
+    if constexpr (kBlocks > 1)
       return launch_cluster<T, kThreads, kElements, kBlocks, kWhole>(x, out, rows, cols, stream);
     else
       return launch_registers<T, kThreads, kElements, kWhole>(x, out, rows, cols, stream);
   }
 };
 
-// Calls launch(the one of kSharings that is asked for). None is: kNoInstance.
-template <int... kThreads, int... kBlocks, int... kElements, typename Launch>
-cudaError_t with_sharing(int threads, int blocks, int elements, Launch launch,
-                         Sharing<kThreads, kBlocks, kElements>... sharings) {
-  cudaError_t status = kNoInstance;
-  ((threads == kThreads && blocks == kBlocks && elements == kElements &&
-    (status = launch(sharings), true)) ||
-   ...);
-  return status;
-}
+// Calls launch(the one of these that is asked for). None is: kNoInstance.
+template <typename... Sharings>
+struct OneOf {
+  template <typename Launch>
+  static cudaError_t launch(int threads, int blocks, int elements, Launch launch) {
+    cudaError_t status = kNoInstance;
+    ((threads == Sharings::threads && blocks == Sharings::blocks &&
+      elements == Sharings::elements && (status = launch(Sharings{}), true)) ||
+     ...);
+    return status;
+  }
+};
+
+// Those that `registers_plan` in cuda_impl/softmax_plan.py asks for, its tables in their order.
+using Of16Bit =
+    OneOf<Sharing<4, 1, 8>, Sharing<8, 1, 8>, Sharing<16, 1, 8>, Sharing<16, 1, 16>,
+          Sharing<32, 1, 16>, Sharing<32, 1, 24>, Sharing<32, 1, 32>, Sharing<32, 1, 40>,
+          Sharing<32, 1, 48>, Sharing<32, 1, 56>, Sharing<32, 1, 64>, Sharing<32, 1, 80>,
+          Sharing<32, 1, 96>, Sharing<128, 1, 32>, Sharing<128, 1, 40>, Sharing<128, 1, 48>,
+          Sharing<128, 1, 56>, Sharing<128, 2, 32>, Sharing<128, 1, 80>, Sharing<256, 2, 24>,
+          Sharing<512, 1, 32>, Sharing<512, 1, 40>, Sharing<256, 2, 48>, Sharing<256, 2, 56>,
+          Sharing<128, 4, 64>, Sharing<256, 4, 40>, Sharing<256, 4, 48>, Sharing<256, 5, 40>,
+          Sharing<256, 4, 56>, Sharing<256, 4, 64>, Sharing<256, 8, 40>, Sharing<256, 8, 48>,
+          Sharing<256, 8, 56>, Sharing<256, 8, 64>, Sharing<256, 16, 40>, Sharing<256, 16, 48>,
+          Sharing<256, 16, 56>, Sharing<256, 16, 64>, Sharing<1024, 1, 24>, Sharing<1024, 1, 32>,
+          Sharing<128, 1, 8>, Sharing<256, 1, 8>, Sharing<512, 1, 8>, Sharing<1024, 1, 8>,
+          Sharing<512, 4, 8>, Sharing<512, 8, 8>, Sharing<512, 4, 16>, Sharing<512, 8, 16>,
+          Sharing<512, 4, 32>, Sharing<512, 8, 24>, Sharing<512, 8, 32>>;
+using OfFloat =
+    OneOf<Sharing<4, 1, 8>, Sharing<8, 1, 8>, Sharing<16, 1, 8>, Sharing<16, 1, 16>,
+          Sharing<32, 1, 16>, Sharing<32, 1, 24>, Sharing<32, 1, 32>, Sharing<32, 1, 40>,
+          Sharing<32, 1, 48>, Sharing<32, 1, 56>, Sharing<32, 1, 64>, Sharing<128, 1, 24>,
+          Sharing<128, 2, 16>, Sharing<256, 1, 24>, Sharing<256, 2, 16>, Sharing<512, 1, 24>,
+          Sharing<256, 2, 32>, Sharing<512, 2, 24>, Sharing<512, 2, 32>, Sharing<256, 8, 20>,
+          Sharing<256, 8, 24>, Sharing<256, 8, 28>, Sharing<512, 4, 32>, Sharing<512, 8, 24>,
+          Sharing<512, 8, 32>, Sharing<512, 16, 24>, Sharing<512, 16, 32>, Sharing<512, 1, 32>,
+          Sharing<1024, 1, 24>, Sharing<1024, 1, 32>, Sharing<128, 1, 8>, Sharing<256, 1, 8>,
+          Sharing<512, 1, 8>, Sharing<1024, 1, 8>, Sharing<512, 4, 8>, Sharing<512, 8, 8>,
+          Sharing<512, 4, 16>, Sharing<512, 8, 16>>;
 
 }  // namespace
 
-// The instances below are those that `registers_plan` in cuda_impl/softmax_plan.py asks for.
 cudaError_t softmax_registers(const void* x, void* out, int64_t rows, int64_t cols, DType dtype,
                               int threads, int elements, int cluster, bool whole,
                               cudaStream_t stream) {
@@ -79,27 +107,8 @@ cudaError_t softmax_registers(const void* x, void* out, int64_t rows, int64_t co
       const auto launch = [&](auto sharing) {
         return sharing.template launch<T, kWhole>(x, out, rows, cols, stream);
       };
-      return with_sharing(threads, cluster, elements, launch,
-                          // A group of lanes a row, then a block.
-                          Sharing<4, 1, 8>(), Sharing<8, 1, 8>(), Sharing<16, 1, 8>(),
-                          Sharing<16, 1, 16>(), Sharing<32, 1, 16>(), Sharing<32, 1, 24>(),
-                          Sharing<32, 1, 32>(), Sharing<64, 1, 24>(), Sharing<64, 1, 32>(),
-                          Sharing<128, 1, 24>(), Sharing<128, 1, 32>(), Sharing<256, 1, 24>(),
-                          Sharing<256, 1, 32>(), Sharing<512, 1, 24>(), Sharing<512, 1, 32>(),
-                          Sharing<1024, 1, 24>(), Sharing<1024, 1, 32>(),
-                          // A cluster.
-                          Sharing<128, 2, 24>(), Sharing<128, 2, 32>(), Sharing<1024, 2, 24>(),
-                          Sharing<1024, 2, 32>(), Sharing<512, 8, 24>(), Sharing<512, 8, 32>(),
-                          Sharing<512, 16, 24>(), Sharing<512, 16, 32>(),
-                          // 16-bit rows that are kept as they were loaded.
-                          Sharing<256, 2, 48>(), Sharing<256, 2, 56>(), Sharing<256, 2, 64>(),
-                          Sharing<256, 4, 48>(), Sharing<256, 4, 56>(), Sharing<256, 4, 64>(),
-                          Sharing<256, 8, 48>(), Sharing<256, 8, 56>(), Sharing<256, 8, 64>(),
-                          Sharing<256, 16, 48>(), Sharing<256, 16, 56>(), Sharing<256, 16, 64>(),
-                          // Few rows.
-                          Sharing<128, 1, 8>(), Sharing<256, 1, 8>(), Sharing<512, 1, 8>(),
-                          Sharing<1024, 1, 8>(), Sharing<512, 4, 8>(), Sharing<512, 8, 8>(),
-                          Sharing<512, 4, 16>(), Sharing<512, 8, 16>(), Sharing<512, 4, 32>());
+      using Sharings = std::conditional_t<sizeof(T) == 2, Of16Bit, OfFloat>;
+      return Sharings::launch(threads, cluster, elements, launch);
     });
   });
 }

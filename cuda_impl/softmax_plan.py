@@ -22,57 +22,48 @@ __all__ = [
     "registers_plan",
 ]
 
-# Floats of a row that a thread holds at most: with those, 1024 threads fit an SM's registers, and
-# have 64 KB of 16-bit data in flight between them.
-HELD = 32
-
-# (threads, blocks, elements a thread) that share a row; the first that can hold the row is taken.
-SHARED_BY = (
-    # Lanes of one warp, and several rows a warp: few shuffles, no barrier. Sixteen lanes and more
-    # as soon as they have a pack each: four of 32 elements would ask for 64 bytes at a time. 128
-    # columns: 1.00 of a copy, and 0.96 with four lanes.
-    (4, 1, 8),
-    (8, 1, 8),
-    (16, 1, 8),
-    (16, 1, 16),
-    (32, 1, 16),
-    (32, 1, 24),
-    (32, 1, 32),
-    # One barrier. Blocks stay small, so that an SM has several, in different phases: while one
-    # waits for its loads another computes and a third stores.
-    (64, 1, 24),
-    (64, 1, 32),
-    (128, 1, 24),
-    (128, 1, 32),
-    # Two such blocks, through distributed shared memory: 0.99 of a copy at 8192 columns, where one
-    # of 256 threads has 0.96.
-    (128, 2, 24),
-    (128, 2, 32),
-    (256, 1, 24),
-    (256, 1, 32),
-    (512, 1, 24),
-    (512, 1, 32),
-    # A block alone on its SM.
-    (1024, 1, 24),
-    (1024, 1, 32),
-    # Clusters again.
-    (1024, 2, 24),
-    (1024, 2, 32),
-    (512, 8, 24),
-    (512, 8, 32),
-    # As far as clusters reach: 0.95 of a copy at 262144 columns of float32.
-    (512, 16, 24),
-    (512, 16, 32),
-)
-
-# The same for 16-bit rows that one block of an SM would hold as floats: its loads, exponentials and
-# stores would take turns, 0.92 of a copy at 32768 columns. They are kept in 16 bits, twice as many
-# a thread. Three blocks of 256 threads fit an SM, whose 80 registers a thread hold 64 elements
-# without spills: 96 KB of the row on their way, where 1024 threads of floats have 64 KB. 131072
-# columns: 0.974 of a copy, and 0.85 as floats; 262144: 0.956, and 0.72.
-PACKED_FROM = 16385
-PACKED_HELD = (48, 56, 64)
-PACKED_SHARED_BY = tuple((256, blocks, held) for blocks in (2, 4, 8, 16) for held in PACKED_HELD)
+# (threads, blocks, elements a thread) that share a row, by bytes an element; the first that can
+# hold the row is taken. A share that isn't full costs as much time as one that is, so there are
+# many.
+SHARED_BY = {
+    2: (
+        # Lanes of one warp, and several rows a warp. Sixteen lanes and more as soon as they have
+        # a pack each: at 128 columns 1.00 of a copy, where four lanes of 32 elements have 0.96.
+        *((4, 1, 8), (8, 1, 8), (16, 1, 8), (16, 1, 16), (32, 1, 16)),
+        # A warp a row: no barrier, and whoever is done makes room for the next. 1.00 to 0.98.
+        # More than 32 elements are kept in 16 bits, twice as many a register.
+        *((32, 1, held) for held in (24, 32, 40, 48, 56, 64, 80, 96)),
+        # One barrier. Blocks stay small, so that an SM has several, in different phases: while one
+        # waits for its loads another computes and a third stores. 0.97.
+        *((128, 1, held) for held in (32, 40, 48, 56)),
+        # Two of them, through distributed shared memory: 0.98, where one of 256 threads has 0.96.
+        (128, 2, 32),
+        *((128, 1, 80), (256, 2, 24), (512, 1, 32), (512, 1, 40)),
+        # Three blocks of 256 threads fit an SM, whose 80 registers a thread hold 64 elements: 96 KB
+        # of the row on their way. As floats they had 64 KB, and 0.85 at 131072 columns; now 0.98.
+        *((256, 2, 48), (256, 2, 56), (128, 4, 64)),
+        *((256, 4, held) for held in (40, 48)),
+        # GPT-2's vocabulary, 50257: 0.97, and 0.92 in shares of 56 that are not full.
+        (256, 5, 40),
+        *((256, 4, held) for held in (56, 64)),
+        *((256, 8, held) for held in (40, 48, 56, 64)),
+        # As far as clusters reach: 0.95 at 262144 columns.
+        *((256, 16, held) for held in (40, 48, 56, 64)),
+        # Where there are no clusters: a block alone on its SM.
+        *((1024, 1, 24), (1024, 1, 32)),
+    ),
+    4: (
+        *((4, 1, 8), (8, 1, 8), (16, 1, 8), (16, 1, 16), (32, 1, 16)),
+        *((32, 1, held) for held in (24, 32, 40, 48, 56, 64)),
+        *((128, 1, 24), (128, 2, 16), (256, 1, 24), (256, 2, 16)),
+        *((512, 1, 24), (256, 2, 32), (512, 2, 24), (512, 2, 32)),
+        # 50257 columns: 0.98.
+        *((256, 8, held) for held in (20, 24, 28)),
+        (512, 4, 32),
+        *((512, blocks, held) for blocks in (8, 16) for held in (24, 32)),
+        *((512, 1, 32), (1024, 1, 24), (1024, 1, 32)),
+    ),
+}
 
 # The same for rows that are too few to fill the device, where what counts is when the last of its
 # threads is done: more of them, with less to compute each, and so on more multiprocessors.
@@ -164,10 +155,9 @@ def registers_plan(
     few = few_plan(rows, cols, itemsize, whole, processors) if most_blocks > 1 else None
     if few is not None:
         return few
-    packed = itemsize == 2 and cols >= PACKED_FROM and most_blocks > 1
-    for plan in PACKED_SHARED_BY if packed else SHARED_BY:
-        if plan[1] <= most_blocks and _holds(*plan, cols, itemsize, whole):
-            threads, blocks, elements = plan
+    for threads, blocks, elements in SHARED_BY[itemsize]:
+        fits = blocks <= most_blocks
+        if fits and _holds(threads, blocks, elements, cols, itemsize, whole):
             return RowPlan(threads, elements, blocks, whole)
     # Two reads of a row, whatever its length.
     return RowPlan(online_plan(), 0, 1, False)

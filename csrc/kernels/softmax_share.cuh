@@ -3,7 +3,7 @@
 
 #include "softmax_row.cuh"
 
-// The most floats of a row that a thread keeps.
+// The most floats of a row of 16-bit elements that a thread keeps; more stay as they were loaded.
 constexpr int kMostFloats = 32;
 
 // The larger of each of two 16-bit values. A NaN beside a number is dropped: it is in the sum.
@@ -21,7 +21,7 @@ __device__ __forceinline__ unsigned max_word(unsigned a, unsigned b) {
 }
 
 // Kept as floats, exp(x - the thread's maximum): one exponential an element.
-template <typename T, int kElements, bool kPacked = (kElements > kMostFloats)>
+template <typename T, int kElements, bool kPacked = (sizeof(T) == 2 && kElements > kMostFloats)>
 struct Share {
   static constexpr int kSize = Pack<T>::kSize;
   static constexpr int kPacks = kElements / kSize;
