@@ -126,7 +126,11 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         ("softmax_registers_kernel", "softmax_cluster_kernel", "softmax_online_kernel"),
         *("SHARED_BY", "LINE", "FEW_SHARED_BY", "FEW_THREADS", "few_plan", "RowPlan"),
         *("online_plan", "_holds"),
-        more_cuda=("csrc/softmax_online.cu", "cuda_impl/softmax.py:_registers_plan,_processors"),
+        more_cuda=(
+            "csrc/softmax_registers.h",
+            *(f"csrc/softmax_registers_{name}.cu" for name in ("float32", "float16", "bfloat16")),
+            *("csrc/softmax_online.cu", "cuda_impl/softmax.py:_registers_plan,_processors"),
+        ),
         more_cupy=("cuda_impl/softmax.py:_registers_plan,_processors",),
         skips_cupy=REGISTERS_TWIN,
     ),

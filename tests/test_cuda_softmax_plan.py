@@ -103,7 +103,7 @@ def test_a_longer_row_gets_a_larger_share(itemsize: int) -> None:
 
 
 def test_the_extension_compiles_the_rows_of_the_tables() -> None:
-    text = (rawmodule.KERNELS.parent / "softmax_registers.cu").read_text()
+    text = (rawmodule.KERNELS.parent / "softmax_registers.h").read_text()
     for itemsize, name in ((2, "Of16Bit"), (4, "OfFloat")):
         listed = re.search(rf"using {name} = OneOf<(.*?)>;", text, re.S)
         assert listed
