@@ -40,8 +40,8 @@ class Implementation:
     module, function: where to find ``function(*inputs, out=None) -> Tensor``
     sources: what counts as its code: ``path`` for a whole file or ``path:name,name`` for
         functions, classes and constants of a Python file. A .cuh that a named file includes counts
-        too. What launches every op alike (triton_impl/launch.py, cuda_impl/rawmodule.py,
-        csrc/launch.h) counts for none.
+        too. What launches every op alike (triton_impl/launch.py, cuda_impl/device.py,
+        cuda_impl/rawmodule.py, csrc/launch.h, csrc/landing.h) counts for none.
     kernels: the device functions by name, as they stand in the compiled code
     effort: one of ``EFFORTS``
     needs: some of ``NEEDS``

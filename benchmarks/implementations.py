@@ -48,7 +48,7 @@ def _chain(
             "packed",
             "good",
             (f"{op}_packed_kernel",),
-            more=("cuda_impl/pointwise.py:PackedPlan,plan_for",),
+            more=("cuda_impl/pointwise.py:PackedPlan,run,plan_for,_plan",),
             more_cuda=("csrc/packed_launch.h",),
             more_cupy=("cuda_impl/pointwise.py:launch_packed,_pointers",),
         ),
@@ -58,6 +58,7 @@ def _chain(
             "naive",
             "naive",
             (f"{op}_naive_kernel",),
+            more=("cuda_impl/pointwise.py:run",),
             more_cupy=("cuda_impl/pointwise.py:launch_naive,_pointers",),
             skips_cupy=(Skip(TWIN, "rows", but=(4096,)), Skip(TWIN, dtypes=("float32",))),
         ),
@@ -65,7 +66,7 @@ def _chain(
 
 
 # What gemv and decode count beside their own.
-_DECODE = ("_plan", "_even_tiles", "_laid_out", "_is_hopper", "_processors")
+_DECODE = ("_plan", "_even_tiles", "_laid_out", "_run")
 _BY_ROWS = "cuda_impl/matrices.py:Operands,operands,by_rows,is_weight,is_addressable,addressable"
 
 
@@ -81,7 +82,6 @@ def _softmax(
     skips: tuple[Skip, ...] = (),
     skips_cupy: tuple[Skip, ...] = (),
 ) -> tuple[Implementation, Implementation]:
-    shared = "_rows,_whole,_most_blocks" if symbols else "_rows"
     return cuda_rows(
         "softmax",
         variant,
@@ -89,9 +89,9 @@ def _softmax(
         kernels,
         *needs,
         symbols=symbols,
-        more=more,
-        more_cuda=(*more_cuda, f"cuda_impl/softmax.py:{shared}") if symbols else more_cuda,
-        more_cupy=(*more_cupy, f"cuda_impl/softmax.py:{shared},_launch"),
+        more=("cuda_impl/softmax.py:_run", *more),
+        more_cuda=more_cuda,
+        more_cupy=("cuda_impl/softmax.py:_rows,_launch", *more_cupy),
         plans="cuda_impl/softmax_plan.py",
         skips=skips,
         skips_cupy=skips_cupy,
@@ -126,12 +126,12 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         ("softmax_registers_kernel", "softmax_cluster_kernel", "softmax_online_kernel"),
         *("SHARED_BY", "LINE", "FEW_SHARED_BY", "FEW_THREADS", "few_plan", "RowPlan"),
         *("online_plan", "_holds"),
+        more=("cuda_impl/softmax.py:_registers_plan,_plan",),
         more_cuda=(
             "csrc/softmax_registers.h",
             *(f"csrc/softmax_registers_{name}.cu" for name in ("float32", "float16", "bfloat16")),
-            *("csrc/softmax_online.cu", "cuda_impl/softmax.py:_registers_plan,_processors"),
+            "csrc/softmax_online.cu",
         ),
-        more_cupy=("cuda_impl/softmax.py:_registers_plan,_processors",),
         skips_cupy=REGISTERS_TWIN,
     ),
     *_softmax(
@@ -152,8 +152,11 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
             "streamed",
             "good",
             ("chain_streamed_kernel",),
-            symbols=("StreamPlan", "_stream_plan", "_processors", "packed_plan"),
-            more=("csrc/kernels/chain_packed.cuh", "cuda_impl/pointwise.py:PackedPlan,plan_for"),
+            symbols=("StreamPlan", "_stream_plan", "packed_plan"),
+            more=(
+                "csrc/kernels/chain_packed.cuh",
+                "cuda_impl/pointwise.py:PackedPlan,run,plan_for,_plan",
+            ),
             # Few, ragged and misaligned rows go as in `packed`.
             more_cuda=("csrc/chain_packed.cu", "csrc/packed_launch.h"),
             more_cupy=("cuda_impl/pointwise.py:launch_packed,_pointers",),
@@ -182,7 +185,6 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         "tiled",
         "good",
         ("matmul_tiled_kernel",),
-        symbols=("_processors",),
         more=("cuda_impl/matrices.py:Operands,operands,by_rows,stored,is_weight",),
         more_cupy=("cuda_impl/matmul.py:_pointers",),
         skips=MANY_ROWS,
@@ -193,7 +195,7 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         "mma",
         "good",
         ("matmul_mma_kernel",),
-        symbols=("MmaPlan", "MMA_PLANS", "_suits_mma", "_processors"),
+        symbols=("MmaPlan", "MMA_PLANS", "_suits_mma"),
         more=("cuda_impl/matrices.py:Operands,operands,by_rows,stored,is_weight,is_addressable",),
         skips=(*TENSOR_CORES, *MANY_ROWS),
         file="mma",
@@ -206,7 +208,7 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         "sm_90",
         symbols=(
             *("Tile", "LARGE", "SMALL", "WgmmaPlan"),
-            *("_suits_wgmma", "_capability", "_processors"),
+            "_suits_wgmma",
         ),
         more=("cuda_impl/matrices.py",),
         more_cuda=("csrc/tensor_map.h",),
@@ -238,10 +240,10 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         "sm_90",
         symbols=(
             *("SkinnyPlan", "SKINNY_PLANS", "SKINNY_STEPS"),
-            *("_plan", "_is_hopper", "_processors"),
+            *("_plan", "_run"),
         ),
         more=(_BY_ROWS,),
-        more_cuda=("csrc/tensor_map.h",),
+        more_cuda=("csrc/tensor_map.h", "cuda_impl/skinny.py:_launch_extension"),
         more_cupy=("cuda_impl/skinny.py:_launch_rawmodule", "cuda_impl/tensor_map.py"),
         skips=up_to(FEW_ROWS),
         skips_cupy=(Skip(TWIN, "m", but=(1, 16, 64)),),

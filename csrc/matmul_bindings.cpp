@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "bindings.h"
+#include "landing.h"
 #include "matmul_launchers.h"
 
 namespace {
@@ -48,6 +49,19 @@ void check_rows_aligned(const char* name, const at::Tensor& x, int64_t stride) {
 void check_counted(const at::Tensor& out, int64_t k) {
   TORCH_CHECK_VALUE(std::max({out.size(0), out.size(1), k}) < int64_t{1} << 30,
                     "the plan counts in 32 bits, but a size is 2^30 or more");
+}
+
+Landing matmul_landing(pybind11::handle a, pybind11::handle b, pybind11::handle out) {
+  const at::Tensor *left = plain(a), *right = plain(b);
+  if (left == nullptr || right == nullptr || left->dim() != 2 || right->dim() != 2 ||
+      !left->is_contiguous() || left->size(1) != right->size(0)) {
+    return {};
+  }
+  const int64_t shape[] = {left->size(0), right->size(1)};
+  Landing target = land(out, shape, {left, right});
+  // A single row may have any stride, and the kernels are told a plain one.
+  if (target && target->stride(0) != shape[1]) return {};
+  return target;
 }
 
 void matmul_naive_binding(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out,
@@ -165,6 +179,7 @@ void matmul_skinny_binding(const at::Tensor& a, const at::Tensor& b, const at::T
 }  // namespace
 
 void bind_matmul(pybind11::module_& module) {
+  module.def("matmul_landing", &matmul_landing);
   module.def("matmul_naive", &matmul_naive_binding);
   module.def("matmul_tiled", &matmul_tiled_binding);
   module.def("matmul_mma", &matmul_mma_binding);

@@ -33,8 +33,8 @@ bool launch(const Call& call, Plan<kTileM, kTileN, kDepth, kStages, kWarpsM, kWa
         using Shared = MmaShared<kTileM, kTileN, kDepth, kStages, kWarpsM, kWarpsN>;
         const auto kernel = matmul_mma_kernel<T, kTileM, kTileN, kDepth, kStages, kWarpsM, kWarpsN,
                                               kResident, kWeight>;
-        const cudaError_t set = cudaFuncSetAttribute(
-            kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Shared::kBytes);
+        const cudaError_t set =
+            set_once(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Shared::kBytes);
         if (set != cudaSuccess) return set;
         const int64_t tiles = (call.m + kTileM - 1) / kTileM * ((call.n + kTileN - 1) / kTileN);
         kernel<<<grid_of(tiles), Shared::kThreads, Shared::kBytes, call.stream>>>(

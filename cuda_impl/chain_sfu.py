@@ -9,11 +9,8 @@ from torch import Tensor
 
 from cuda_impl import pointwise
 from cuda_impl.extension import compiled
-from reference.contract import check_chain, dense, landing
 
 __all__ = ["naive_extension", "naive_rawmodule", "packed_extension", "packed_rawmodule"]
-
-DEVICES = ("cuda",)
 
 
 def naive_plan() -> int:
@@ -41,24 +38,22 @@ def naive_extension(
     x, residual: [..., cols]; bias: [cols], float32, float16 or bfloat16 on a CUDA device
     -> [..., cols]. Errors as reference.contract says.
     """
-    check_chain(x, residual, bias, out, DEVICES)
-    target = landing(out, x.shape, x)
-    if x.numel():
-        tensors = dense(x), dense(residual), dense(bias), target
+
+    def launch(*tensors: Tensor) -> None:
         compiled().chain_sfu_naive(*tensors, naive_plan())
-    return target if out is None or out is target else out.copy_(target)
+
+    return pointwise.run(launch, x, residual, bias, out, compiled().chain_landing)
 
 
 def naive_rawmodule(
     x: Tensor, residual: Tensor, bias: Tensor, *, out: Tensor | None = None
 ) -> Tensor:
     """The same kernel as `naive_extension`, through CuPy."""
-    check_chain(x, residual, bias, out, DEVICES)
-    target = landing(out, x.shape, x)
-    if x.numel():
-        tensors = dense(x), dense(residual), dense(bias), target
+
+    def launch(*tensors: Tensor) -> None:
         pointwise.launch_naive("chain_sfu", naive_plan(), *tensors)
-    return target if out is None or out is target else out.copy_(target)
+
+    return pointwise.run(launch, x, residual, bias, out)
 
 
 def packed_extension(
@@ -69,22 +64,20 @@ def packed_extension(
     x, residual: [..., cols]; bias: [cols], float32, float16 or bfloat16 on a CUDA device
     -> [..., cols]. Errors as reference.contract says.
     """
-    check_chain(x, residual, bias, out, DEVICES)
-    target = landing(out, x.shape, x)
-    if x.numel():
-        tensors = dense(x), dense(residual), dense(bias), target
+
+    def launch(*tensors: Tensor) -> None:
         compiled().chain_sfu_packed(*tensors, *pointwise.plan_for(*tensors, packed_plan))
-    return target if out is None or out is target else out.copy_(target)
+
+    return pointwise.run(launch, x, residual, bias, out, compiled().chain_landing)
 
 
 def packed_rawmodule(
     x: Tensor, residual: Tensor, bias: Tensor, *, out: Tensor | None = None
 ) -> Tensor:
     """The same kernel as `packed_extension`, through CuPy."""
-    check_chain(x, residual, bias, out, DEVICES)
-    target = landing(out, x.shape, x)
-    if x.numel():
-        tensors = dense(x), dense(residual), dense(bias), target
+
+    def launch(*tensors: Tensor) -> None:
         plan = pointwise.plan_for(*tensors, packed_plan)
         pointwise.launch_packed("chain_sfu", plan, *tensors)
-    return target if out is None or out is target else out.copy_(target)
+
+    return pointwise.run(launch, x, residual, bias, out)

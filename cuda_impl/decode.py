@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from cuda_impl import matmul, rawmodule
+from cuda_impl.device import is_hopper, processors
 from cuda_impl.extension import compiled
 from cuda_impl.matrices import (
     Operands,
@@ -88,6 +89,9 @@ class DecodePlan(NamedTuple):
         tile = ", ".join(map(str, self.tile))
         return f"matmul_decode_kernel<{rawmodule.CTYPES[dtype]}, {tile}, {str(vector).lower()}>"
 
+
+# gemv_plan or decode_plan: (m, n, k, processors) -> plan.
+Choose = Callable[[int, int, int, int], DecodePlan | GemvPlan | None]
 
 # (up to this many rows of a, from this many rows of the weight a multiprocessor on, tile), the
 # first that fits. Rows of a come from L2 once for every tile: m / (rows of the tile) is what L2
@@ -163,26 +167,14 @@ def gemv_extension(a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tensor
     a: [..., M, K]; b: [K, N], stored either way round; float32, float16 or bfloat16 on a CUDA
     device -> [..., M, N]. Errors as reference.contract says.
     """
-    given = operands(a, b, out)
-    if not given.empty:
-        plan = _plan(given, gemv_plan)
-        if plan is None:
-            _others_extension(given)
-        else:
-            _launch_extension(given, plan)
-    return given.result(out)
+    given = operands(a, b, out, compiled().matmul_landing)
+    return _run(given, gemv_plan, _launch_extension, _others_extension).result(out)
 
 
 def gemv_rawmodule(a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The same kernel as `gemv_extension`, through CuPy."""
     given = operands(a, b, out)
-    if not given.empty:
-        plan = _plan(given, gemv_plan)
-        if plan is None:
-            _others_rawmodule(given)
-        else:
-            _launch_rawmodule(given, plan)
-    return given.result(out)
+    return _run(given, gemv_plan, _launch_rawmodule, _others_rawmodule).result(out)
 
 
 def decode_extension(a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -192,15 +184,10 @@ def decode_extension(a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tens
     a: [..., M, K]; b: [K, N], stored either way round; float32, float16 or bfloat16 on a CUDA
     device of compute capability 9.0 -> [..., M, N]. Errors as reference.contract says.
     """
-    given = operands(a, b, out)
+    given = operands(a, b, out, compiled().matmul_landing)
     if not given.empty:
         _check_hopper(given)
-        plan = _plan(given, decode_plan)
-        if plan is None:
-            _others_extension(given)
-        else:
-            _launch_extension(given, plan)
-    return given.result(out)
+    return _run(given, decode_plan, _launch_extension, _others_extension).result(out)
 
 
 def decode_rawmodule(a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -208,21 +195,30 @@ def decode_rawmodule(a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tens
     given = operands(a, b, out)
     if not given.empty:
         _check_hopper(given)
-        plan = _plan(given, decode_plan)
+    return _run(given, decode_plan, _launch_rawmodule, _others_rawmodule).result(out)
+
+
+def _run(
+    given: Operands,
+    choose: Choose,
+    launch: Callable[[Operands, DecodePlan | GemvPlan], None],
+    others: Callable[[Operands], None],
+) -> Operands:
+    """launch: by the plan that `choose` makes; others: what there is none for"""
+    if not given.empty:
+        plan = _plan(given, choose)
         if plan is None:
-            _others_rawmodule(given)
+            others(given)
         else:
-            _launch_rawmodule(given, plan)
-    return given.result(out)
+            launch(given, plan)
+    return given
 
 
-def _plan(
-    given: Operands, choose: Callable[[int, int, int, int], DecodePlan | GemvPlan | None]
-) -> DecodePlan | GemvPlan | None:
+def _plan(given: Operands, choose: Choose) -> DecodePlan | GemvPlan | None:
     """None for what neither kernel takes."""
     if given.a.element_size() != 2 or not is_weight(given.b):
         return None
-    return choose(*given.out.shape, given.a.shape[1], _processors(given.a.device))
+    return choose(*given.out.shape, given.a.shape[1], processors(given.a.get_device()))
 
 
 def _laid_out(given: Operands) -> tuple[Tensor, Tensor, bool]:
@@ -267,28 +263,18 @@ def _launch_rawmodule(given: Operands, plan: DecodePlan | GemvPlan) -> None:
 
 
 def _others_extension(given: Operands) -> None:
-    others = matmul.wgmma_extension if _is_hopper(given.a.device) else matmul.tiled_extension
+    others = matmul.wgmma_extension if is_hopper(given.a.get_device()) else matmul.tiled_extension
     others(given.a, given.b, out=given.out)
 
 
 def _others_rawmodule(given: Operands) -> None:
-    others = matmul.wgmma_rawmodule if _is_hopper(given.a.device) else matmul.tiled_rawmodule
+    others = matmul.wgmma_rawmodule if is_hopper(given.a.get_device()) else matmul.tiled_rawmodule
     others(given.a, given.b, out=given.out)
 
 
 def _check_hopper(given: Operands) -> None:
-    if not _is_hopper(given.a.device):
+    if not is_hopper(given.a.get_device()):
         raise ValueError(
             f"decode needs a GPU of compute capability 9.0 (Hopper), got {given.a.device}: the "
             "gemv variant runs on any"
         )
-
-
-@functools.cache
-def _is_hopper(device: torch.device) -> bool:
-    return torch.cuda.get_device_capability(device) == (9, 0)
-
-
-@functools.cache
-def _processors(device: torch.device) -> int:
-    return torch.cuda.get_device_properties(device).multi_processor_count

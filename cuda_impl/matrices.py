@@ -6,6 +6,7 @@ between one row and the next. A copy is made only where an operand isn't so.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -46,29 +47,43 @@ class Operands(NamedTuple):
         return self.target if out is None or out is self.target else out.copy_(self.target)
 
 
-def operands(a: Tensor, b: Tensor, out: Tensor | None) -> Operands:
-    """a: [..., M, K]; b: [K, N]; out: [..., M, N], checked as reference.contract says."""
+def operands(
+    a: Tensor,
+    b: Tensor,
+    out: Tensor | None,
+    land: Callable[..., Tensor | None] | None = None,
+) -> Operands:
+    """a: [..., M, K]; b: [K, N]; out: [..., M, N], checked as reference.contract says.
+
+    land: the extension's matmul_landing
+    """
+    target = land(a, b, out) if land else None
+    if target is not None:
+        return Operands(by_rows(a), b, target, target, empty=False)
     check_matmul(a, b, out, DEVICES)
     k, n = b.shape
     target = landing(out, (*a.shape[:-1], n), a)
     if k == 0 or target.numel() == 0:
         return Operands(a, b, target, target.zero_(), empty=True)
-    return Operands(
-        by_rows(a.resolve_neg().reshape(-1, k)),
-        b.resolve_neg(),
-        # Through one dimension: [1, N] may have any stride, and is to have N.
-        target.view(-1).view(-1, n),
-        target,
-        empty=False,
-    )
+    if a.dim() != 2 or a.is_neg():
+        a = a.resolve_neg().reshape(-1, k)
+    # Through one dimension: [1, N] may have any stride, and is to have N.
+    flat = target if target.stride() == (n, 1) else target.view(-1).view(-1, n)
+    return Operands(by_rows(a), b.resolve_neg() if b.is_neg() else b, flat, target, empty=False)
 
 
 def by_rows(x: Tensor) -> Tensor:
     """x: [rows, cols] -> the same with neighbours along cols, copied only where they are not."""
-    if x.shape[1] > 1 and x.stride(1) != 1:
+    rows, cols = x.shape
+    row, step = x.stride()
+    if rows > 1 and step == 1:  # the usual case
+        return x
+    if cols > 1 and step != 1:
         x = x.contiguous()
+        row = x.stride(0)
     # The stride of a dimension of size 1 may be anything; the kernels are told a plain one.
-    row = x.stride(0) if x.shape[0] > 1 else -(-x.shape[1] // 8) * 8
+    if rows == 1:
+        row = -(-cols // 8) * 8
     return x if x.stride() == (row, 1) else x.as_strided(x.shape, (row, 1))
 
 
@@ -80,8 +95,8 @@ def stored(b: Tensor) -> tuple[Tensor, bool]:
 
 def is_weight(b: Tensor) -> bool:
     """Whether b: [K, N] is the transpose of a weight [N, K] that lies by rows."""
-    k, n = b.shape
-    return b.stride(0) == 1 and (n == 1 or b.stride(1) >= k > 1)
+    along_k, along_n = b.stride()
+    return along_k == 1 and (b.shape[1] == 1 or along_n >= b.shape[0] > 1)
 
 
 def is_addressable(x: Tensor) -> bool:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from cuda_impl import matmul, rawmodule
+from cuda_impl.device import processors
 from cuda_impl.extension import compiled
 from cuda_impl.matrices import is_addressable, operands, stored
 
@@ -97,11 +98,11 @@ def mma_extension(a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tensor:
     a: [..., M, K]; b: [K, N], stored either way round; float32, float16 or bfloat16 on a CUDA
     device -> [..., M, N]. Errors as reference.contract says.
     """
-    given = operands(a, b, out)
+    given = operands(a, b, out, compiled().matmul_landing)
     if not given.empty:
         right, weight = stored(given.b)
         if _suits_mma(given.a, right):
-            plan = mma_plan(*given.out.shape, _processors(a.device))
+            plan = mma_plan(*given.out.shape, processors(a.get_device()))
             compiled().matmul_mma(given.a, right, weight, given.out, *plan)
         else:
             matmul.tiled_extension(given.a, given.b, out=given.out)
@@ -115,7 +116,7 @@ def mma_rawmodule(a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tensor:
         right, weight = stored(given.b)
         if _suits_mma(given.a, right):
             m, n = given.out.shape
-            plan = mma_plan(m, n, _processors(a.device))
+            plan = mma_plan(m, n, processors(a.get_device()))
             rawmodule.launch(
                 given.a,
                 "matmul_mma.cuh",
@@ -137,8 +138,3 @@ def _suits_mma(a: Tensor, right: Tensor) -> bool:
     """a: [M, K]; right: what is stored of b; both by rows"""
     # The tensor cores have no float32. A copy is made of 16 bytes or, where a row ends, of a part.
     return a.element_size() == 2 and is_addressable(a) and is_addressable(right)
-
-
-@functools.cache
-def _processors(device: torch.device) -> int:
-    return torch.cuda.get_device_properties(device).multi_processor_count

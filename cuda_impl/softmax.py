@@ -6,12 +6,13 @@ Formula: exp(x - max) / sum(exp(x - max)) over the last dimension, in float32 in
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from cuda_impl import rawmodule
+from cuda_impl.device import capability, processors
 from cuda_impl.extension import compiled
 from cuda_impl.softmax_plan import (
     RowPlan,
@@ -42,24 +43,23 @@ def naive_extension(x: Tensor, *, out: Tensor | None = None) -> Tensor:
     x: [..., cols] float32, float16 or bfloat16 on a CUDA device -> like x. Errors as
     reference.contract says.
     """
-    check_softmax(x, out, DEVICES)
-    target = landing(out, x.shape, x)
-    if x.numel():
-        cols = x.shape[-1]
-        compiled().softmax_naive(dense(x).view(-1, cols), target.view(-1, cols), naive_plan())
-    return target if out is None or out is target else out.copy_(target)
+
+    def launch(source: Tensor, target: Tensor) -> None:
+        compiled().softmax_naive(source, target, naive_plan())
+
+    return _run(launch, x, out, compiled().softmax_landing)
 
 
 def naive_rawmodule(x: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The same kernel as `naive_extension`, through CuPy."""
-    check_softmax(x, out, DEVICES)
-    target = landing(out, x.shape, x)
-    if x.numel():
+
+    def launch(source: Tensor, target: Tensor) -> None:
         threads = naive_plan()
         expression = f"softmax_naive_kernel<{rawmodule.CTYPES[x.dtype]}>"
-        blocks = -(-_rows(x) // threads)
-        _launch(dense(x), target, "softmax_naive.cuh", expression, blocks, threads)
-    return target if out is None or out is target else out.copy_(target)
+        blocks = -(-_rows(source) // threads)
+        _launch(source, target, "softmax_naive.cuh", expression, blocks, threads)
+
+    return _run(launch, x, out)
 
 
 def block_extension(x: Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -68,23 +68,22 @@ def block_extension(x: Tensor, *, out: Tensor | None = None) -> Tensor:
     x: [..., cols] float32, float16 or bfloat16 on a CUDA device -> like x. Errors as
     reference.contract says.
     """
-    check_softmax(x, out, DEVICES)
-    target = landing(out, x.shape, x)
-    if x.numel():
-        cols = x.shape[-1]
-        compiled().softmax_block(dense(x).view(-1, cols), target.view(-1, cols), block_plan())
-    return target if out is None or out is target else out.copy_(target)
+
+    def launch(source: Tensor, target: Tensor) -> None:
+        compiled().softmax_block(source, target, block_plan())
+
+    return _run(launch, x, out, compiled().softmax_landing)
 
 
 def block_rawmodule(x: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The same kernel as `block_extension`, through CuPy."""
-    check_softmax(x, out, DEVICES)
-    target = landing(out, x.shape, x)
-    if x.numel():
+
+    def launch(source: Tensor, target: Tensor) -> None:
         threads = block_plan()
         expression = f"softmax_block_kernel<{rawmodule.CTYPES[x.dtype]}, {threads}>"
-        _launch(dense(x), target, "softmax_block.cuh", expression, _rows(x), threads)
-    return target if out is None or out is target else out.copy_(target)
+        _launch(source, target, "softmax_block.cuh", expression, _rows(source), threads)
+
+    return _run(launch, x, out)
 
 
 def online_extension(x: Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -93,23 +92,22 @@ def online_extension(x: Tensor, *, out: Tensor | None = None) -> Tensor:
     x: [..., cols] float32, float16 or bfloat16 on a CUDA device -> like x. Errors as
     reference.contract says.
     """
-    check_softmax(x, out, DEVICES)
-    target = landing(out, x.shape, x)
-    if x.numel():
-        cols = x.shape[-1]
-        compiled().softmax_online(dense(x).view(-1, cols), target.view(-1, cols), online_plan())
-    return target if out is None or out is target else out.copy_(target)
+
+    def launch(source: Tensor, target: Tensor) -> None:
+        compiled().softmax_online(source, target, online_plan())
+
+    return _run(launch, x, out, compiled().softmax_landing)
 
 
 def online_rawmodule(x: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The same kernel as `online_extension`, through CuPy."""
-    check_softmax(x, out, DEVICES)
-    target = landing(out, x.shape, x)
-    if x.numel():
+
+    def launch(source: Tensor, target: Tensor) -> None:
         threads = online_plan()
         expression = f"softmax_online_kernel<{rawmodule.CTYPES[x.dtype]}, {threads}>"
-        _launch(dense(x), target, "softmax_online.cuh", expression, _rows(x), threads)
-    return target if out is None or out is target else out.copy_(target)
+        _launch(source, target, "softmax_online.cuh", expression, _rows(source), threads)
+
+    return _run(launch, x, out)
 
 
 def registers_extension(x: Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -118,22 +116,17 @@ def registers_extension(x: Tensor, *, out: Tensor | None = None) -> Tensor:
     x: [..., cols] float32, float16 or bfloat16 on a CUDA device -> like x. Errors as
     reference.contract says.
     """
-    check_softmax(x, out, DEVICES)
-    target = landing(out, x.shape, x)
-    if x.numel():
-        cols = x.shape[-1]
-        source = dense(x)
-        plan = _registers_plan(source, target)
-        compiled().softmax_registers(source.view(-1, cols), target.view(-1, cols), *plan)
-    return target if out is None or out is target else out.copy_(target)
+
+    def launch(source: Tensor, target: Tensor) -> None:
+        compiled().softmax_registers(source, target, *_registers_plan(source, target))
+
+    return _run(launch, x, out, compiled().softmax_landing)
 
 
 def registers_rawmodule(x: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The same kernels as `registers_extension`, through CuPy."""
-    check_softmax(x, out, DEVICES)
-    target = landing(out, x.shape, x)
-    if x.numel():
-        source = dense(x)
+
+    def launch(source: Tensor, target: Tensor) -> None:
         plan = _registers_plan(source, target)
         _launch(
             source,
@@ -146,6 +139,26 @@ def registers_rawmodule(x: Tensor, *, out: Tensor | None = None) -> Tensor:
             width=np.int32 if plan.elements else np.int64,
             cluster=plan.cluster,
         )
+
+    return _run(launch, x, out)
+
+
+def _run(
+    launch: Callable[[Tensor, Tensor], None],
+    x: Tensor,
+    out: Tensor | None,
+    land: Callable[..., Tensor | None] | None = None,
+) -> Tensor:
+    """launch: from contiguous x to a contiguous tensor of its shape, neither of them empty
+    land: the extension's softmax_landing"""
+    target = land(x, out) if land else None
+    if target is not None:
+        launch(x, target)
+        return target
+    check_softmax(x, out, DEVICES)
+    target = landing(out, x.shape, x)
+    if x.numel():
+        launch(dense(x), target)
     return target if out is None or out is target else out.copy_(target)
 
 
@@ -183,28 +196,16 @@ def _rows(x: Tensor) -> int:
 
 
 def _registers_plan(source: Tensor, target: Tensor) -> RowPlan:
+    cols, itemsize = source.size(-1), source.element_size()
+    whole = (source.data_ptr() | target.data_ptr() | cols * itemsize) % 16 == 0
+    return _plan(source.numel() // cols, cols, itemsize, whole, source.get_device())
+
+
+@functools.lru_cache(maxsize=1024)
+def _plan(rows: int, cols: int, itemsize: int, whole: bool, device: int) -> RowPlan:
+    major, _ = capability(device)
+    # Eight blocks a cluster are portable; sixteen are had by asking, on GPUs of data centres.
+    most_blocks = 1 if major < 9 else 16 if major < 12 else 8
     return registers_plan(
-        _rows(source),
-        source.shape[-1],
-        source.element_size(),
-        _whole(source, target),
-        processors=_processors(source.device),
-        most_blocks=_most_blocks(source.device),
+        rows, cols, itemsize, whole, processors=processors(device), most_blocks=most_blocks
     )
-
-
-def _whole(source: Tensor, target: Tensor) -> bool:
-    ends = source.data_ptr() | target.data_ptr() | source.shape[-1] * source.element_size()
-    return ends % 16 == 0
-
-
-@functools.cache
-def _most_blocks(device: torch.device) -> int:
-    """Of a cluster. Eight is portable; sixteen are had by asking, on GPUs of data centres."""
-    major, _ = torch.cuda.get_device_capability(device)
-    return 1 if major < 9 else 16 if major < 12 else 8
-
-
-@functools.cache
-def _processors(device: torch.device) -> int:
-    return torch.cuda.get_device_properties(device).multi_processor_count

@@ -119,7 +119,7 @@ def test_a_tile_fits_a_multiprocessor_and_keeps_memory_at_work(tile: decode.Tile
 
 
 def test_what_is_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decode, "_processors", lambda device: H200)
+    monkeypatch.setattr(decode, "processors", lambda device: H200)
     # The device's type is all that a CPU tensor lacks here.
     monkeypatch.setattr(matrices, "DEVICES", ("cpu",))
 
@@ -184,7 +184,7 @@ def compute(row: Implementation, a: Tensor, b: Tensor) -> None:
 
 
 def with_processors(monkeypatch: pytest.MonkeyPatch, processors: int) -> None:
-    monkeypatch.setattr(decode, "_processors", lambda device: processors)
+    monkeypatch.setattr(decode, "processors", lambda device: processors)
 
 
 @pytest.mark.gpu
