@@ -12,6 +12,7 @@ from benchmarks.skips import (
     NAIVE_MATMUL,
     ONLINE,
     REGISTERS_TWIN,
+    RUNG,
     SEARCH_CHAIN,
     SEARCH_MATMUL,
     SEARCH_SOFTMAX,
@@ -27,9 +28,17 @@ __all__ = ["IMPLEMENTATIONS", "find", "of_op"]
 
 
 def _chain(
-    op: str, *special: str, further: tuple[Implementation, ...] = ()
+    op: str,
+    *special: str,
+    further: tuple[Implementation, ...] = (),
+    steps: tuple[str, ...] = (),
+    extension: tuple[str, ...] = (),
+    rawmodule: tuple[str, ...] = (),
 ) -> tuple[Implementation, ...]:
-    """special: what of triton_impl/special.py the op's kernel calls; further: CUDA variants"""
+    """special: what of triton_impl/special.py the op's kernel calls; further: CUDA variants
+    steps: where the draft's are, beside its file; extension, rawmodule: what `packed` shares with
+    others of `further`
+    """
     return (
         library_row(op, "eager", "eager", "forty", issue="stream", rounds_once=False),
         library_row(op, "graph", "eager", "forty", needs=("gpu",), rounds_once=False),
@@ -49,8 +58,8 @@ def _chain(
             "good",
             (f"{op}_packed_kernel",),
             more=("cuda_impl/pointwise.py:PackedPlan,run,plan_for,_plan",),
-            more_cuda=("csrc/packed_launch.h",),
-            more_cupy=("cuda_impl/pointwise.py:launch_packed,_pointers",),
+            more_cuda=("csrc/packed_launch.h", *extension),
+            more_cupy=("cuda_impl/pointwise.py:launch_packed,_pointers", *rawmodule),
         ),
         *further,
         *cuda_rows(
@@ -58,15 +67,36 @@ def _chain(
             "naive",
             "naive",
             (f"{op}_naive_kernel",),
-            more=("cuda_impl/pointwise.py:run",),
+            more=("cuda_impl/pointwise.py:run", *steps),
             more_cupy=("cuda_impl/pointwise.py:launch_naive,_pointers",),
             skips_cupy=(Skip(TWIN, "rows", but=(4096,)), Skip(TWIN, dtypes=("float32",))),
         ),
     )
 
 
-# What gemv and decode count beside their own.
-_DECODE = ("_plan", "_even_tiles", "_laid_out", "_run")
+def _rung(variant: str, *kernels: str) -> tuple[Implementation, Implementation]:
+    """Of chain_sfu's: the walk of `packed`. kernels: files whose functions it takes as well"""
+    return cuda_rows(
+        "chain_sfu",
+        variant,
+        "good",
+        (f"chain_sfu_{variant}_kernel",),
+        plan="packed_plan",
+        more=(
+            *(f"csrc/kernels/{name}.cuh" for name in ("chain_sfu_steps", *kernels)),
+            "cuda_impl/pointwise.py:PackedPlan,plan_for,_plan,run",
+        ),
+        more_cuda=("csrc/packed_launch.h", "cuda_impl/chain_sfu.py:_extension"),
+        more_cupy=(
+            "cuda_impl/pointwise.py:launch_packed,_pointers",
+            "cuda_impl/chain_sfu.py:_rawmodule",
+        ),
+        skips=RUNG,
+        skips_cupy=(Skip(TWIN, dtypes=("float32",)),),
+    )
+
+
+# What kernels of few rows count of their operands.
 _BY_ROWS = "cuda_impl/matrices.py:Operands,operands,by_rows,is_weight,is_addressable,addressable"
 
 
@@ -162,7 +192,17 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
             more_cupy=("cuda_impl/pointwise.py:launch_packed,_pointers",),
         ),
     ),
-    *_chain("chain_sfu", "TWO_LOG2_E", "mode", "widen", "tanh", "sigmoid_of_twice", "_reciprocal"),
+    *_chain(
+        *("chain_sfu", "TWO_LOG2_E", "mode", "widen", "tanh", "sigmoid_of_twice", "_reciprocal"),
+        further=(
+            *_rung("tanh", "chain_sfu_approx"),
+            *_rung("approx"),
+            *_rung("exact", "chain_sfu_naive"),
+        ),
+        steps=("csrc/kernels/chain_sfu_steps.cuh",),
+        extension=("cuda_impl/chain_sfu.py:_extension",),
+        rawmodule=("cuda_impl/chain_sfu.py:_rawmodule",),
+    ),
     # matmul
     library_row("matmul", "eager", "eager"),
     *compiled_rows(
@@ -221,12 +261,8 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         "good",
         ("matmul_decode_kernel",),
         "sm_90",
-        symbols=(
-            *("Tile", "DecodePlan", "DECODE_TILES", "_check_hopper"),
-            *_DECODE,
-        ),
-        more=(_BY_ROWS,),
-        more_cuda=("cuda_impl/decode.py:_launch_extension",),
+        symbols=("Tile", "DecodePlan", "DECODE_TILES", "_plan", "_even_tiles"),
+        more=(f"{_BY_ROWS},laid_out",),
         more_cupy=("cuda_impl/decode.py:_launch_rawmodule",),
         skips=up_to(FEW_ROWS),
         skips_cupy=(Skip(TWIN, "m", but=(16,)),),
@@ -254,13 +290,12 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         "gemv",
         "good",
         ("matmul_gemv_kernel",),
-        symbols=("GemvPlan", "GEMV_ROWS", "GEMV_WARPS", *_DECODE),
-        more=(_BY_ROWS,),
-        more_cuda=("cuda_impl/decode.py:_launch_extension",),
-        more_cupy=("cuda_impl/decode.py:_launch_rawmodule",),
+        symbols=("GemvPlan", "ROWS", "_plan"),
+        more=(f"{_BY_ROWS},laid_out",),
+        more_cupy=("cuda_impl/gemv.py:_launch_rawmodule",),
         skips=up_to(4),
         skips_cupy=(Skip(TWIN, "m", but=(1,)),),
-        file="decode",
+        file="gemv",
     ),
     *cuda_rows(
         "matmul",

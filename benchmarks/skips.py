@@ -19,6 +19,7 @@ __all__ = [
     "NAIVE_MATMUL",
     "ONLINE",
     "REGISTERS_TWIN",
+    "RUNG",
     "SEARCH_CHAIN",
     "SEARCH_MATMUL",
     "SEARCH_SOFTMAX",
@@ -98,6 +99,11 @@ REGISTERS_TWIN = (
     Skip(TWIN, dtypes=("float16",)),
 )
 
+# A kind of special functions shows what it costs at one size.
+RUNG = (
+    Skip("a rung, measured at 4096 x 4096", "rows", but=(4096,)),
+    Skip("a rung, measured in bfloat16 and float32", dtypes=("float16",)),
+)
 ONLINE = (
     Skip("made for rows too long for registers", "cols", most=32767, but=(4096,)),
     Skip("made for rows that fill the device", "rows", most=64),

@@ -122,8 +122,8 @@ void matmul_wgmma_binding(const at::Tensor& a, const at::Tensor& b, bool weight,
 }
 
 // What gemv and decode ask for alike.
-void check_shared_out(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, int batch,
-                      int blocks, int64_t tiles, bool vector) {
+void check_few_rows(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, int batch,
+                    bool vector) {
   check_operands(a, b, true, out);
   check_by_rows("b", b);
   if (vector) {
@@ -133,23 +133,23 @@ void check_shared_out(const at::Tensor& a, const at::Tensor& b, const at::Tensor
   }
   TORCH_CHECK_VALUE(out.size(0) <= batch, "the plan is for ", batch, " rows of a, got ",
                     out.size(0));
-  TORCH_CHECK_VALUE(blocks > 0 && tiles > 0, "the plan has no tiles or no blocks");
 }
 
-void matmul_gemv_binding(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, int batch,
-                         int split, int blocks, int64_t tiles, bool vector) {
-  check_shared_out(a, b, out, batch, blocks, tiles, vector);
+void matmul_gemv_binding(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out,
+                         int threads, int batch, bool vector) {
+  check_few_rows(a, b, out, batch, vector);
   const Scope scope(a);
   check_launch("matmul_gemv",
                matmul_gemv(a.const_data_ptr(), b.const_data_ptr(), out.mutable_data_ptr(),
                            out.size(0), out.size(1), a.size(1), a.stride(0), b.stride(0),
-                           dtype_of(a), batch, split, blocks, tiles, vector, scope.stream));
+                           dtype_of(a), threads, batch, vector, scope.stream));
 }
 
 void matmul_decode_binding(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out,
                            int rows, int batch, int stages, int splits, int blocks, int64_t tiles,
                            bool vector) {
-  check_shared_out(a, b, out, batch, blocks, tiles, vector);
+  check_few_rows(a, b, out, batch, vector);
+  TORCH_CHECK_VALUE(blocks > 0 && tiles > 0, "the plan has no tiles or no blocks");
   const Scope scope(a);
   check_capability("clusters of blocks", 9);
   check_launch(

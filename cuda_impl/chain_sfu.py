@@ -10,7 +10,18 @@ from torch import Tensor
 from cuda_impl import pointwise
 from cuda_impl.extension import compiled
 
-__all__ = ["naive_extension", "naive_rawmodule", "packed_extension", "packed_rawmodule"]
+__all__ = [
+    "approx_extension",
+    "approx_rawmodule",
+    "exact_extension",
+    "exact_rawmodule",
+    "naive_extension",
+    "naive_rawmodule",
+    "packed_extension",
+    "packed_rawmodule",
+    "tanh_extension",
+    "tanh_rawmodule",
+]
 
 
 def naive_plan() -> int:
@@ -56,6 +67,49 @@ def naive_rawmodule(
     return pointwise.run(launch, x, residual, bias, out)
 
 
+def exact_extension(
+    x: Tensor, residual: Tensor, bias: Tensor, *, out: Tensor | None = None
+) -> Tensor:
+    """As `packed_extension`, with the library's own tanhf and expf."""
+    return _extension("exact", x, residual, bias, out)
+
+
+def exact_rawmodule(
+    x: Tensor, residual: Tensor, bias: Tensor, *, out: Tensor | None = None
+) -> Tensor:
+    """The same kernel as `exact_extension`, through CuPy."""
+    return _rawmodule("exact", x, residual, bias, out)
+
+
+def approx_extension(
+    x: Tensor, residual: Tensor, bias: Tensor, *, out: Tensor | None = None
+) -> Tensor:
+    """As `packed_extension`, with functions of two results each of the special-function unit."""
+    return _extension("approx", x, residual, bias, out)
+
+
+def approx_rawmodule(
+    x: Tensor, residual: Tensor, bias: Tensor, *, out: Tensor | None = None
+) -> Tensor:
+    """The same kernel as `approx_extension`, through CuPy."""
+    return _rawmodule("approx", x, residual, bias, out)
+
+
+def tanh_extension(
+    x: Tensor, residual: Tensor, bias: Tensor, *, out: Tensor | None = None
+) -> Tensor:
+    """As `packed_extension`, with functions of one result each of the special-function unit; in
+    float32 as `approx`."""
+    return _extension("tanh", x, residual, bias, out)
+
+
+def tanh_rawmodule(
+    x: Tensor, residual: Tensor, bias: Tensor, *, out: Tensor | None = None
+) -> Tensor:
+    """The same kernel as `tanh_extension`, through CuPy."""
+    return _rawmodule("tanh", x, residual, bias, out)
+
+
 def packed_extension(
     x: Tensor, residual: Tensor, bias: Tensor, *, out: Tensor | None = None
 ) -> Tensor:
@@ -64,20 +118,33 @@ def packed_extension(
     x, residual: [..., cols]; bias: [cols], float32, float16 or bfloat16 on a CUDA device
     -> [..., cols]. Errors as reference.contract says.
     """
-
-    def launch(*tensors: Tensor) -> None:
-        compiled().chain_sfu_packed(*tensors, *pointwise.plan_for(*tensors, packed_plan))
-
-    return pointwise.run(launch, x, residual, bias, out, compiled().chain_landing)
+    return _extension("packed", x, residual, bias, out)
 
 
 def packed_rawmodule(
     x: Tensor, residual: Tensor, bias: Tensor, *, out: Tensor | None = None
 ) -> Tensor:
     """The same kernel as `packed_extension`, through CuPy."""
+    return _rawmodule("packed", x, residual, bias, out)
+
+
+def _extension(
+    variant: str, x: Tensor, residual: Tensor, bias: Tensor, out: Tensor | None
+) -> Tensor:
+    module = compiled()
+    binding = getattr(module, f"chain_sfu_{variant}")
 
     def launch(*tensors: Tensor) -> None:
+        binding(*tensors, *pointwise.plan_for(*tensors, packed_plan))
+
+    return pointwise.run(launch, x, residual, bias, out, module.chain_landing)
+
+
+def _rawmodule(
+    variant: str, x: Tensor, residual: Tensor, bias: Tensor, out: Tensor | None
+) -> Tensor:
+    def launch(*tensors: Tensor) -> None:
         plan = pointwise.plan_for(*tensors, packed_plan)
-        pointwise.launch_packed("chain_sfu", plan, *tensors)
+        pointwise.launch_packed("chain_sfu", plan, *tensors, variant=variant)
 
     return pointwise.run(launch, x, residual, bias, out)

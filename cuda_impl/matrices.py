@@ -20,6 +20,7 @@ __all__ = [
     "by_rows",
     "is_addressable",
     "is_weight",
+    "laid_out",
     "operands",
     "stored",
 ]
@@ -115,3 +116,14 @@ def addressable(x: Tensor) -> Tensor:
     step = 16 // x.element_size()
     padded = torch.empty((rows, -(-cols // step) * step), dtype=x.dtype, device=x.device)
     return padded[:, :cols].copy_(x)
+
+
+def laid_out(given: Operands) -> tuple[Tensor, Tensor, bool]:
+    """a and the weight [N, K], and whether both can be read 16 bytes at a time.
+
+    a is copied where that makes it so, since its copy costs little. A weight never is: kernels then
+    read it element by element.
+    """
+    right = by_rows(given.b.t())
+    vector = is_addressable(right) and right.shape[1] % 8 == 0
+    return addressable(given.a) if vector else given.a, right, vector

@@ -113,14 +113,20 @@ def launch_naive(
 
 
 def launch_packed(
-    op: str, plan: PackedPlan, x: Tensor, residual: Tensor, bias: Tensor, out: Tensor
+    op: str,
+    plan: PackedPlan,
+    x: Tensor,
+    residual: Tensor,
+    bias: Tensor,
+    out: Tensor,
+    variant: str = "packed",
 ) -> None:
-    """The kernel `op`_packed_kernel through CuPy. x, residual, out: [..., cols]; bias: [cols]"""
+    """The kernel `op`_`variant`_kernel through CuPy. x, residual, out: [..., cols]; bias: [cols]"""
     cols, itemsize = bias.numel(), x.element_size()
     rawmodule.launch(
         x,
-        f"{op}_packed.cuh",
-        plan.expression(op, x.dtype),
+        f"{op}_{variant}.cuh",
+        plan.expression(op, x.dtype, variant),
         rawmodule.grid_of(plan.blocks(x.numel(), cols, itemsize)),
         plan.threads,
         (
