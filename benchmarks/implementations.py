@@ -96,10 +96,6 @@ def _rung(variant: str, *kernels: str) -> tuple[Implementation, Implementation]:
     )
 
 
-# What kernels of few rows count of their operands.
-_BY_ROWS = "cuda_impl/matrices.py:Operands,operands,by_rows,is_weight,is_addressable,addressable"
-
-
 def _softmax(
     variant: str,
     effort: str,
@@ -236,7 +232,7 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         "good",
         ("matmul_mma_kernel",),
         symbols=("MmaPlan", "MMA_PLANS", "_suits_mma"),
-        more=("cuda_impl/matrices.py:Operands,operands,by_rows,stored,is_weight,is_addressable",),
+        more=("cuda_impl/matrices.py",),
         skips=(*TENSOR_CORES, *MANY_ROWS),
         file="mma",
     ),
@@ -262,7 +258,7 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         ("matmul_decode_kernel",),
         "sm_90",
         symbols=("Tile", "DecodePlan", "DECODE_TILES", "_plan", "_even_tiles"),
-        more=(f"{_BY_ROWS},laid_out",),
+        more=("cuda_impl/matrices.py",),
         more_cupy=("cuda_impl/decode.py:_launch_rawmodule",),
         skips=up_to(FEW_ROWS),
         skips_cupy=(Skip(TWIN, "m", but=(16,)),),
@@ -278,7 +274,7 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
             *("SkinnyPlan", "SKINNY_PLANS", "SKINNY_STEPS"),
             *("_plan", "_run"),
         ),
-        more=(_BY_ROWS,),
+        more=("cuda_impl/matrices.py",),
         more_cuda=("csrc/tensor_map.h", "cuda_impl/skinny.py:_launch_extension"),
         more_cupy=("cuda_impl/skinny.py:_launch_rawmodule", "cuda_impl/tensor_map.py"),
         skips=up_to(FEW_ROWS),
@@ -291,7 +287,7 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         "good",
         ("matmul_gemv_kernel",),
         symbols=("GemvPlan", "ROWS", "_plan"),
-        more=(f"{_BY_ROWS},laid_out",),
+        more=("cuda_impl/matrices.py",),
         more_cupy=("cuda_impl/gemv.py:_launch_rawmodule",),
         skips=up_to(4),
         skips_cupy=(Skip(TWIN, "m", but=(1,)),),

@@ -2,6 +2,7 @@
 //
 // Unlike the other ops' inputs, a and b come with strides of their own: a slice needs no copy.
 #include <algorithm>
+#include <tuple>
 
 #include "bindings.h"
 #include "landing.h"
@@ -37,12 +38,15 @@ void check_operands(const at::Tensor& a, const at::Tensor& b, bool weight, const
   check_beside("out", out, a, shape);
 }
 
+bool rows_aligned(const at::Tensor& x, int64_t stride) {
+  return reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0 &&
+         stride * x.element_size() % 16 == 0 && stride >= x.size(1);
+}
+
 // Rows that the tensor memory accelerator can address, and cp.async copy 16 bytes at a time.
 void check_rows_aligned(const char* name, const at::Tensor& x, int64_t stride) {
-  TORCH_CHECK_VALUE(reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0 &&
-                        stride * x.element_size() % 16 == 0 && stride >= x.size(1),
-                    "the plan copies 16 bytes at a time, but the rows of ", name,
-                    " don't start at multiples of 16 bytes");
+  TORCH_CHECK_VALUE(rows_aligned(x, stride), "the plan copies 16 bytes at a time, but the rows of ",
+                    name, " don't start at multiples of 16 bytes");
 }
 
 // The tensor memory accelerator takes coordinates of 32 bits.
@@ -51,17 +55,33 @@ void check_counted(const at::Tensor& out, int64_t k) {
                     "the plan counts in 32 bits, but a size is 2^30 or more");
 }
 
-Landing matmul_landing(pybind11::handle a, pybind11::handle b, pybind11::handle out) {
+// As by_rows in cuda_impl/matrices.py would leave it.
+bool lies_by_rows(const at::Tensor& x) {
+  return x.stride(1) == 1 && (x.size(0) > 1 || x.stride(0) == (x.size(1) + 7) / 8 * 8);
+}
+
+// Where to write; what is stored of b, by rows; whether that is a weight [n, k]; whether its rows
+// and a's are aligned as check_rows_aligned wants them.
+std::optional<std::tuple<at::Tensor, at::Tensor, bool, bool>> matmul_landing(pybind11::handle a,
+                                                                             pybind11::handle b,
+                                                                             pybind11::handle out) {
   const at::Tensor *left = plain(a), *right = plain(b);
   if (left == nullptr || right == nullptr || left->dim() != 2 || right->dim() != 2 ||
-      !left->is_contiguous() || left->size(1) != right->size(0)) {
+      left->size(1) != right->size(0) || !lies_by_rows(*left)) {
     return {};
   }
-  const int64_t shape[] = {left->size(0), right->size(1)};
-  Landing target = land(out, shape, {left, right});
-  // A single row may have any stride, and the kernels are told a plain one.
-  if (target && target->stride(0) != shape[1]) return {};
-  return target;
+  const int64_t k = right->size(0), n = right->size(1);
+  // is_weight of cuda_impl/matrices.py
+  const bool weight = right->stride(0) == 1 && (n == 1 || (k > 1 && right->stride(1) >= k));
+  const at::Tensor stored = weight ? right->t() : *right;
+  if (!lies_by_rows(stored)) return {};
+  const int64_t shape[] = {left->size(0), n};
+  const Landing target = land(out, shape, {left, right});
+  // A single row of out may have any stride, and the kernels are told a plain one.
+  if (!target || target->stride(0) != n) return {};
+  return std::make_tuple(
+      *target, stored, weight,
+      rows_aligned(*left, left->stride(0)) && rows_aligned(stored, stored.stride(0)));
 }
 
 void matmul_naive_binding(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out,

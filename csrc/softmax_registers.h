@@ -28,7 +28,7 @@ cudaError_t launch_cluster(const void* x, void* out, int64_t rows, int64_t cols,
   cudaError_t set = prefer_l1(kernel);
   // Eight blocks are what every device with clusters has.
   if (set == cudaSuccess && kCluster > 8) {
-    set = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+    set = set_once(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
   }
   if (set != cudaSuccess) return set;
   kernel<<<grid, kThreads, 0, stream>>>(static_cast<const T*>(x), static_cast<T*>(out), rows,

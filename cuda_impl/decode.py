@@ -16,7 +16,7 @@ from torch import Tensor
 from cuda_impl import matmul, rawmodule
 from cuda_impl.device import is_hopper, processors
 from cuda_impl.extension import compiled
-from cuda_impl.matrices import Operands, is_weight, laid_out, operands
+from cuda_impl.matrices import Operands, laid_out, operands
 
 __all__ = ["decode_extension", "decode_rawmodule"]
 
@@ -147,7 +147,7 @@ def _plan(given: Operands) -> DecodePlan | None:
             f"decode needs a GPU of compute capability 9.0 (Hopper), got {given.a.device}: the "
             "gemv variant runs on any"
         )
-    if given.a.element_size() != 2 or not is_weight(given.b):
+    if given.a.element_size() != 2 or not given.is_weight():
         return None
     return decode_plan(*given.out.shape, given.a.shape[1], processors(given.a.get_device()))
 

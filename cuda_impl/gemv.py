@@ -15,7 +15,7 @@ from torch import Tensor
 from cuda_impl import matmul, rawmodule
 from cuda_impl.device import is_hopper
 from cuda_impl.extension import compiled
-from cuda_impl.matrices import Operands, is_weight, laid_out, operands
+from cuda_impl.matrices import Operands, laid_out, operands
 
 __all__ = ["gemv_extension", "gemv_rawmodule"]
 
@@ -83,7 +83,7 @@ def gemv_rawmodule(a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tensor
 
 
 def _plan(given: Operands) -> GemvPlan | None:
-    if given.a.element_size() != 2 or not is_weight(given.b):
+    if given.a.element_size() != 2 or not given.is_weight():
         return None
     return gemv_plan(*given.out.shape, given.a.shape[1])
 

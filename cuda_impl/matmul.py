@@ -15,7 +15,7 @@ from torch import Tensor
 from cuda_impl import rawmodule
 from cuda_impl.device import capability, processors
 from cuda_impl.extension import compiled
-from cuda_impl.matrices import addressable, is_addressable, operands, stored
+from cuda_impl.matrices import is_addressable, operands
 from cuda_impl.tensor_map import map_of
 
 __all__ = [
@@ -154,7 +154,7 @@ def tiled_extension(a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tenso
     given = operands(a, b, out, compiled().matmul_landing)
     if not given.empty:
         tile = tiled_plan(*given.out.shape, processors(a.get_device()))
-        compiled().matmul_tiled(given.a, *stored(given.b), given.out, tile)
+        compiled().matmul_tiled(given.a, *given.stored(), given.out, tile)
     return given.result(out)
 
 
@@ -164,7 +164,7 @@ def tiled_rawmodule(a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tenso
     if not given.empty:
         m, n = given.out.shape
         tile = tiled_plan(m, n, processors(a.get_device()))
-        right, weight = stored(given.b)
+        right, weight = given.stored()
         strides = (given.a.stride(0), right.stride(0))
         rawmodule.launch(
             given.a,
@@ -191,10 +191,10 @@ def wgmma_extension(a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tenso
         tiled_extension(given.a, given.b, out=given.out)
     elif not given.empty:
         plan = wgmma_plan(*given.out.shape, processors(a.get_device()))
-        right, weight = stored(given.b)
+        right, weight = given.stored()
         compiled().matmul_wgmma(
-            addressable(given.a),
-            addressable(right),
+            given.addressable(given.a),
+            given.addressable(right),
             weight,
             given.out,
             *plan.tile[:4],
@@ -214,9 +214,9 @@ def wgmma_rawmodule(a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tenso
 
         plan = wgmma_plan(*given.out.shape, processors(a.get_device()))
         tile = plan.tile
-        right, weight = stored(given.b)
+        right, weight = given.stored()
         # Named, so that padded copies and maps live until the launch has taken them.
-        left, right = addressable(given.a), addressable(right)
+        left, right = given.addressable(given.a), given.addressable(right)
         bulk = is_addressable(given.out)
         map_a = map_of(left, tile.rows)
         map_b = map_of(right, tile.cols // tile.cluster if weight else 64)

@@ -35,6 +35,8 @@ class Operands(NamedTuple):
     out: [M, N], contiguous
     target: out in the result's own shape
     empty: nothing is left to do
+    right, weight: what `stored` gives for b, where it is known already
+    aligned: a and right are known to be addressable
     """
 
     a: Tensor
@@ -42,6 +44,25 @@ class Operands(NamedTuple):
     out: Tensor
     target: Tensor
     empty: bool
+    right: Tensor | None = None
+    weight: bool = False
+    aligned: bool = False
+
+    def stored(self) -> tuple[Tensor, bool]:
+        """`stored` of b."""
+        return stored(self.b) if self.right is None else (self.right, self.weight)
+
+    def is_weight(self) -> bool:
+        """`is_weight` of b."""
+        return self.weight or is_weight(self.b)
+
+    def addressable(self, x: Tensor) -> Tensor:
+        """`addressable` of a or of what is stored of b."""
+        return x if self.aligned else addressable(x)
+
+    def is_addressable(self, x: Tensor) -> bool:
+        """`is_addressable` of a or of what is stored of b."""
+        return self.aligned or is_addressable(x)
 
     def result(self, out: Tensor | None) -> Tensor:
         """What to return to the user who passed `out`."""
@@ -52,15 +73,16 @@ def operands(
     a: Tensor,
     b: Tensor,
     out: Tensor | None,
-    land: Callable[..., Tensor | None] | None = None,
+    land: Callable[..., tuple[Tensor, Tensor, bool, bool] | None] | None = None,
 ) -> Operands:
     """a: [..., M, K]; b: [K, N]; out: [..., M, N], checked as reference.contract says.
 
     land: the extension's matmul_landing
     """
-    target = land(a, b, out) if land else None
-    if target is not None:
-        return Operands(by_rows(a), b, target, target, empty=False)
+    found = land(a, b, out) if land else None
+    if found is not None:
+        target, right, weight, aligned = found
+        return Operands(a, b, target, target, False, right, weight, aligned)
     check_matmul(a, b, out, DEVICES)
     k, n = b.shape
     target = landing(out, (*a.shape[:-1], n), a)
@@ -124,6 +146,6 @@ def laid_out(given: Operands) -> tuple[Tensor, Tensor, bool]:
     a is copied where that makes it so, since its copy costs little. A weight never is: kernels then
     read it element by element.
     """
-    right = by_rows(given.b.t())
-    vector = is_addressable(right) and right.shape[1] % 8 == 0
-    return addressable(given.a) if vector else given.a, right, vector
+    right, _ = given.stored()
+    vector = given.is_addressable(right) and right.shape[1] % 8 == 0
+    return given.addressable(given.a) if vector else given.a, right, vector

@@ -16,7 +16,7 @@ from torch import Tensor
 from cuda_impl import matmul, rawmodule
 from cuda_impl.device import processors
 from cuda_impl.extension import compiled
-from cuda_impl.matrices import is_addressable, operands, stored
+from cuda_impl.matrices import Operands, operands
 
 __all__ = ["mma_extension", "mma_rawmodule"]
 
@@ -100,8 +100,8 @@ def mma_extension(a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tensor:
     """
     given = operands(a, b, out, compiled().matmul_landing)
     if not given.empty:
-        right, weight = stored(given.b)
-        if _suits_mma(given.a, right):
+        right, weight = given.stored()
+        if _suits_mma(given, right):
             plan = mma_plan(*given.out.shape, processors(a.get_device()))
             compiled().matmul_mma(given.a, right, weight, given.out, *plan)
         else:
@@ -113,8 +113,8 @@ def mma_rawmodule(a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The same kernel as `mma_extension`, through CuPy."""
     given = operands(a, b, out)
     if not given.empty:
-        right, weight = stored(given.b)
-        if _suits_mma(given.a, right):
+        right, weight = given.stored()
+        if _suits_mma(given, right):
             m, n = given.out.shape
             plan = mma_plan(m, n, processors(a.get_device()))
             rawmodule.launch(
@@ -134,7 +134,8 @@ def mma_rawmodule(a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tensor:
     return given.result(out)
 
 
-def _suits_mma(a: Tensor, right: Tensor) -> bool:
-    """a: [M, K]; right: what is stored of b; both by rows"""
+def _suits_mma(given: Operands, right: Tensor) -> bool:
+    """right: what is stored of b"""
     # The tensor cores have no float32. A copy is made of 16 bytes or, where a row ends, of a part.
-    return a.element_size() == 2 and is_addressable(a) and is_addressable(right)
+    addressable = given.is_addressable(given.a) and given.is_addressable(right)
+    return given.a.element_size() == 2 and addressable

@@ -17,14 +17,7 @@ from torch import Tensor
 from cuda_impl import decode, rawmodule
 from cuda_impl.device import is_hopper, processors
 from cuda_impl.extension import compiled
-from cuda_impl.matrices import (
-    Operands,
-    addressable,
-    by_rows,
-    is_addressable,
-    is_weight,
-    operands,
-)
+from cuda_impl.matrices import Operands, operands
 from cuda_impl.tensor_map import map_of
 
 __all__ = ["skinny_extension", "skinny_rawmodule"]
@@ -137,14 +130,14 @@ def _run(
 
 
 def _launch_extension(given: Operands, plan: SkinnyPlan, right: Tensor) -> None:
-    compiled().matmul_skinny(addressable(given.a), right, given.out, *plan)
+    compiled().matmul_skinny(given.addressable(given.a), right, given.out, *plan)
 
 
 def _launch_rawmodule(given: Operands, plan: SkinnyPlan, right: Tensor) -> None:
     from cupy.cuda.function import CPointer
 
     # Named, so that a padded copy and the maps live until the launch has taken them.
-    left = addressable(given.a)
+    left = given.addressable(given.a)
     map_a, map_weight = map_of(left, plan.batch), map_of(right, plan.rows)
     m, n = given.out.shape
     rawmodule.launch(
@@ -173,10 +166,10 @@ def _plan(given: Operands) -> tuple[SkinnyPlan, Tensor] | None:
     k, n = given.b.shape
     # The tensor memory accelerator counts in 32 bits, and addresses only some rows: of a they are
     # copied where it has to be, but a copy of the weight takes longer than `decode`.
-    if given.a.element_size() != 2 or max(k, n) >= 2**30 or not is_weight(given.b):
+    if given.a.element_size() != 2 or max(k, n) >= 2**30 or not given.is_weight():
         return None
-    right = by_rows(given.b.t())
-    if not is_addressable(right):
+    right, _ = given.stored()
+    if not given.is_addressable(right):
         return None
     plan = skinny_plan(given.out.shape[0], n, k, processors(given.a.get_device()))
     return None if plan is None else (plan, right)

@@ -105,7 +105,7 @@ def test_a_longer_row_gets_a_larger_share(itemsize: int) -> None:
 def test_the_extension_compiles_the_rows_of_the_tables() -> None:
     text = (rawmodule.KERNELS.parent / "softmax_registers.h").read_text()
     for itemsize, name in ((2, "Of16Bit"), (4, "OfFloat")):
-        listed = re.search(rf"using {name} = OneOf<(.*?)>;", text, re.S)
+        listed = re.search(rf"using {name} =\s+OneOf<(.*?)>;", text, re.S)
         assert listed
         found = re.findall(r"Sharing<(\d+), (\d+), (\d+)>?", listed[1])
         assert {tuple(map(int, row)) for row in found} == set(TABLES[itemsize])
