@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.implementation import Implementation, Needs
+from benchmarks.implementation import KIT, Implementation, Needs
 from benchmarks.skips import (
     DEFAULT_MATMUL,
     DRAFT,
@@ -205,6 +205,22 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         "matmul",
         skips=DEFAULT_MATMUL,
         skips_max=SEARCH_MATMUL,
+    ),
+    # What its user writes is counted, CUTLASS not.
+    Implementation(
+        op="matmul",
+        tier="library",
+        variant="cutlass",
+        module="cuda_impl.cutlass",
+        function="cutlass",
+        sources=(
+            "csrc/matmul_cutlass.cu",
+            "cuda_impl/cutlass.py:cutlass,SWIZZLE,_suits_cutlass,_capability",
+            "cuda_impl/matrices.py",
+        ),
+        effort=KIT,
+        needs=("gpu", "sm_90", "cutlass"),
+        skips=(*TENSOR_CORES, *MANY_ROWS),
     ),
     triton_row(
         "matmul",
