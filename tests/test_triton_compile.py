@@ -70,6 +70,18 @@ def softmax_builds() -> Iterator[Build]:
                         tuple(pointers),
                         {"num_warps": num_warps},
                     )
+        if size == 2:
+            for most_cols, num_warps, registers in tier.PACKED_PLANS:
+                for whole in (True, False):
+                    most = registers if whole else tier.RAGGED_REGISTERS[num_warps]
+                    yield Build(
+                        f"softmax_packed {dtype} {most_cols} {whole}",
+                        tier.softmax_packed_kernel,
+                        pointers | {"n_cols": "i32"},
+                        {"WORDS": most_cols // 2, "WHOLE": whole, "PORTABLE": False},
+                        tuple(pointers),
+                        {"num_warps": num_warps, "maxnreg": most},
+                    )
         # Rows that start and end with packs, that don't, and tensors that start between two.
         windows = ((16 // size, True), (16 // size, False), (1, True))
         for _, num_warps in tier.ONLINE_PLANS:
@@ -274,14 +286,15 @@ def test_everything_fits_in_shared_memory(compiled) -> None:
 
 
 def test_aligned_rows_move_16_bytes_at_a_time(compiled) -> None:
-    names = r"softmax_(rows \S+ (?!1 )\d+ 16|online \S+ \d+ (4|8) True)|chain\S* \S+ 1024 16"
+    rows = r"rows \S+ (?!1 )\d+ 16|packed .* True|online \S+ \d+ (4|8) True"
+    names = rf"softmax_({rows})|chain\S* \S+ 1024 16"
     for figures in (*of(compiled, names), *of(compiled, r"(softmax_rows|chain\S*) \S+16 1024 8")):
         moves = figures["loads"] + figures["stores"]
         assert all(move.endswith(".128") for move in moves), (figures["name"], moves)
 
 
 def test_rows_that_start_anywhere_move_whole_packs_but_at_their_ends(compiled) -> None:
-    names = r"softmax_(online|partials|shares) \S+ \d+ (4|8) (True|False)"
+    names = r"softmax_(packed \S+ \d+|(online|partials|shares) \S+ \d+ (4|8)) (True|False)"
     for figures in of(compiled, names):
         ends = 2 if figures["name"].endswith("False") else 0
         if "partials" in figures["name"]:
@@ -331,6 +344,9 @@ def test_special_functions_an_element(
     [
         # So many registers a thread leave this many threads a multiprocessor: what the plans say.
         (r"softmax_rows \S+ (4096|8192|16384) 16", 64),
+        # Four programs of 16384 columns, three that start anywhere; two of 32768.
+        (r"softmax_packed \S+ (\d+ True|32768 False)", 32),
+        (r"softmax_packed \S+ 16384 False", 40),
         # 32 warps are the multiprocessor's one program, 16 leave room for a second.
         (r"softmax_online .* (4|8) (True|False)", 64),
         (r"softmax_(partials|shares) .* (4|8) (True|False)", 64),
