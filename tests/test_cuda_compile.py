@@ -102,8 +102,8 @@ def test_softmax_registers(dtype: torch.dtype, capability: tuple[int, int], tmp_
     expressions = tuple(plan.expression(dtype) for plan in plans)
     cubin = cubin_of("softmax_registers.cuh", expressions, capability)
     # On sm_80 float32 rows with ragged ends want four registers more than there are.
-    # On sm_100 the longest packed rows want two.
-    allowed = {(8, 0): 16, (9, 0): 0, (10, 0): 8}[capability]
+    # On sm_100 the longest packed rows want as many.
+    allowed = {(8, 0): 16, (9, 0): 0, (10, 0): 16}[capability]
     usage = dump(cubin, tmp_path, "--dump-resource-usage")
     assert_nothing_spilled(usage, len(expressions), allowed)
 
