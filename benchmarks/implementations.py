@@ -233,6 +233,8 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         *("Plan", "DECODE_PLANS", "LARGE", "MEDIUM", "SMALL", "POINTER", "POINTER_FP32", "BAND"),
         *("_tile_of", "_launch", "_has_descriptors", "_capability", "_describable", "_choose"),
         *("_launch_descriptor", "_launch_pointer"),
+        more=("triton_impl/matmul_streamk.py",),
+        more_kernels=("matmul_parts_kernel", "matmul_sum_kernel"),
     ),
     *cuda_rows(
         "matmul",

@@ -40,10 +40,11 @@ def triton_row(
     kernels: tuple[str, ...],
     *symbols: str,
     more: tuple[str, ...] = (),
+    more_kernels: tuple[str, ...] = (),
     skips: tuple[Skip, ...] = (),
 ) -> Implementation:
     """A Triton kernel. symbols: what counts of its file beside function and kernels; more: sources
-    in other files
+    in other files; more_kernels: kernels there
     """
     return Implementation(
         op=op,
@@ -53,7 +54,7 @@ def triton_row(
         function=function,
         sources=(f"triton_impl/{op}.py:{','.join((function, *kernels, *symbols))}", *more),
         effort=effort,
-        kernels=kernels,
+        kernels=(*kernels, *more_kernels),
         needs=("triton",),
         skips=skips,
     )

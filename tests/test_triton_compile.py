@@ -152,6 +152,7 @@ def chain_builds() -> Iterator[Build]:
 
 def matmul_builds() -> Iterator[Build]:
     from triton_impl import matmul as tier
+    from triton_impl import matmul_streamk as streamk
 
     sizes = {"size_m": "i32", "size_n": "i32", "size_k": "i32"}
 
@@ -165,7 +166,7 @@ def matmul_builds() -> Iterator[Build]:
         }
 
     def options(plan: Any) -> dict[str, int]:
-        return {"num_warps": plan.num_warps, "num_stages": plan.num_stages}
+        return {"num_warps": getattr(plan, "num_warps", 4), "num_stages": plan.num_stages}
 
     plans = (*(plan for _, plan in tier.DECODE_PLANS), tier.LARGE, tier.MEDIUM, tier.SMALL)
     for plan in plans:
@@ -185,6 +186,28 @@ def matmul_builds() -> Iterator[Build]:
                     tuple(sizes),
                     options(plan),
                 )
+    for plan in streamk.STREAM_PLANS:
+        for dtype in ("fp16", "bf16"):
+            m, n, k = plan.block_m, streamk.COLUMNS.value, streamk.DEPTH.value
+            yield Build(
+                f"matmul_parts {dtype} {m}",
+                streamk.matmul_parts_kernel,
+                {"a_desc": f"tensordesc<{dtype}[{m}, {k}]>"}
+                | {"b_desc": f"tensordesc<{dtype}[{n}, {k}]>"}
+                | {"parts_ptr": "*fp32", "share": "i32"}
+                | sizes,
+                {"BLOCK_M": m, "SWAP": plan.swap, "WIDEN": False, "EARLY": True},
+                ("parts_ptr", *sizes),
+                options(plan),
+            )
+            yield Build(
+                f"matmul_sum {dtype} {m}",
+                streamk.matmul_sum_kernel,
+                {"parts_ptr": "*fp32", "y_ptr": f"*{dtype}", "share": "i32"} | sizes,
+                {"BLOCK_M": m, "EARLY": True},
+                ("parts_ptr", "y_ptr", *sizes),
+                {"num_warps": 4, "launch_pdl": True},
+            )
     for dtype in TYPES:
         plan = tier.POINTER_FP32 if dtype == "fp32" else tier.POINTER
         pointers = dict.fromkeys(("a_ptr", "b_ptr", "y_ptr"), f"*{dtype}")
@@ -283,6 +306,9 @@ def test_nothing_spills(compiled) -> None:
 def test_everything_fits_in_shared_memory(compiled) -> None:
     # What a program may have on compute capability 9.0.
     assert max(figures["shared_bytes"] for figures in compiled.values()) <= 227 * 1024
+    # Two programs of 228 KB a multiprocessor, 1 KB of each its own.
+    for figures in of(compiled, r"matmul_parts .*"):
+        assert figures["shared_bytes"] <= 113 * 1024, figures
 
 
 def test_aligned_rows_move_16_bytes_at_a_time(compiled) -> None:
@@ -318,6 +344,13 @@ def test_matrix_products_use_the_units_meant_for_them(compiled) -> None:
     for figures in of(compiled, r"matmul_descriptor .*"):
         assert all(load.startswith("UTMALDG") for load in figures["loads"]), figures
         assert all(store.startswith("UTMASTG") for store in figures["stores"]), figures
+    # Columns of b as wgmma's rows, whatever the rows of a.
+    for figures in of(compiled, r"matmul_parts .*"):
+        assert figures["tensor_cores"] == ["HGMMA"], figures
+        assert all(load.startswith("UTMALDG") for load in figures["loads"]), figures
+        assert figures["stores"] == ["STG.E.128"], figures
+    for figures in of(compiled, r"matmul_sum .*"):
+        assert figures["loads"] == ["LDG.E.128"], figures
     # TF32 would be an HMMA or HGMMA here.
     for figures in of(compiled, r"matmul_pointer fp32 .*"):
         assert figures["tensor_cores"] == ["FFMA"], figures

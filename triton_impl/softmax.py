@@ -17,7 +17,17 @@ import triton.language as tl
 from torch import Tensor
 
 from reference.contract import check_softmax, dense
-from triton_impl.launch import DEVICES, INTERPRETED, on_device, place, processors, settle, vector
+from triton_impl.launch import (
+    DEVICES,
+    INTERPRETED,
+    cdiv,
+    next_power_of_2,
+    on_device,
+    place,
+    processors,
+    settle,
+    vector,
+)
 
 __all__ = ["sketch", "softmax"]
 
@@ -127,7 +137,7 @@ def sketch(x: Tensor, *, out: Tensor | None = None) -> Tensor:
         n_rows = x.numel() // n_cols
         if n_rows > LARGEST_GRID:
             raise ValueError(f"x must have at most {LARGEST_GRID} rows, got {n_rows}")
-        block_cols = triton.next_power_of_2(n_cols)
+        block_cols = next_power_of_2(n_cols)
         with on_device(x):
             softmax_sketch_kernel[(n_rows,)](
                 dense(x), y, n_cols, block_cols, num_warps=min(max(block_cols // 512, 4), 32)
@@ -450,7 +460,7 @@ def online_tile(pack: int, itemsize: int, num_warps: int, whole: bool) -> tuple[
 
 def shares_block(n_rows: int, n_cols: int, processors: int) -> int:
     """Columns a program of few rows, a power of two."""
-    wanted = triton.next_power_of_2(triton.cdiv(n_cols, max(PROGRAMS * processors // n_rows, 1)))
+    wanted = next_power_of_2(cdiv(n_cols, max(PROGRAMS * processors // n_rows, 1)))
     return min(max(wanted, LEAST_SHARE), LARGEST_SHARE)
 
 
@@ -473,10 +483,10 @@ def _launch(x: Tensor, y: Tensor) -> None:
     )
     if n_cols <= ROWS_LIMIT[x.element_size()] and not packed:
         elements, num_warps = next(plan[1:] for plan in ROW_PLANS if n_cols <= plan[0])
-        block_cols = triton.next_power_of_2(n_cols)
+        block_cols = next_power_of_2(n_cols)
         block_rows = elements // block_cols
         unit = vector(n_cols)
-        softmax_rows_kernel[(triton.cdiv(n_rows, block_rows),)](
+        softmax_rows_kernel[(cdiv(n_rows, block_rows),)](
             x, y, n_rows, n_cols // unit, unit, block_rows, block_cols, num_warps=num_warps
         )
         return
@@ -507,7 +517,7 @@ def _launch_shares(x: Tensor, y: Tensor, n_rows: int, n_cols: int, pack: int, wh
     """With fewer rows than multiprocessors the idle ones help, each with a share of a row."""
     block = shares_block(n_rows, n_cols, processors(x))
     # A row that starts in the middle of a pack reaches further.
-    shares = triton.cdiv(n_cols + (0 if whole else pack - 1), block)
+    shares = cdiv(n_cols + (0 if whole else pack - 1), block)
     partials = torch.empty(n_rows, shares, 2, dtype=torch.float32, device=x.device)
     grid, num_warps = (n_rows, shares), max(4, block // 1024)
     softmax_partials_kernel[grid](
@@ -518,7 +528,7 @@ def _launch_shares(x: Tensor, y: Tensor, n_rows: int, n_cols: int, pack: int, wh
         softmax_combine_kernel[(n_rows,)](partials, whole_row, shares, MOST_PARTIALS)
         partials = whole_row
     n_partials = partials.shape[1]
-    slots = triton.next_power_of_2(n_partials)
+    slots = next_power_of_2(n_partials)
     softmax_shares_kernel[grid](
         *(x, y, partials, n_cols, n_partials, block, slots, pack, whole), num_warps=num_warps
     )
