@@ -197,7 +197,7 @@ def matmul_builds() -> Iterator[Build]:
                 | {"parts_ptr": "*fp32", "share": "i32"}
                 | sizes,
                 {"BLOCK_M": m, "SWAP": plan.swap, "WIDEN": False, "EARLY": True},
-                ("parts_ptr", *sizes),
+                ("parts_ptr", "size_n", "size_k"),
                 options(plan),
             )
             yield Build(
@@ -205,7 +205,7 @@ def matmul_builds() -> Iterator[Build]:
                 streamk.matmul_sum_kernel,
                 {"parts_ptr": "*fp32", "y_ptr": f"*{dtype}", "share": "i32"} | sizes,
                 {"BLOCK_M": m, "EARLY": True},
-                ("parts_ptr", "y_ptr", *sizes),
+                ("parts_ptr", "y_ptr", "size_n", "size_k"),
                 {"num_warps": 4, "launch_pdl": True},
             )
     for dtype in TYPES:

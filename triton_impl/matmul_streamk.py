@@ -55,7 +55,8 @@ SUMS = tl.constexpr(512)
 IN_FLIGHT = tl.constexpr(4)
 
 
-@triton.jit
+# One instance for all numbers of rows.
+@triton.jit(do_not_specialize=["size_m", "share"])
 def matmul_parts_kernel(
     a_desc,  # [M, K]
     b_desc,  # [N, K]
@@ -106,7 +107,7 @@ def matmul_parts_kernel(
             total = tl.zeros_like(total)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["size_m", "share"])
 def matmul_sum_kernel(
     parts_ptr,  # as matmul_parts_kernel left them
     y_ptr,  # [M, N]
