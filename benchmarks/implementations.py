@@ -254,6 +254,7 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         symbols=("MmaPlan", "MMA_PLANS", "_suits_mma"),
         more=("cuda_impl/matrices.py",),
         skips=(*TENSOR_CORES, *MANY_ROWS),
+        skips_cupy=(Skip(TWIN, dtypes=("float16",)), Skip(TWIN, "n", but=(4096,))),
         file="mma",
     ),
     *cuda_rows(
