@@ -166,8 +166,8 @@ def test_odd_sizes_in_padded_rows(
     What is beside them is NaN."""
     a = padded(m, k, dtype, device)
     b = padded(n, k, dtype, device).t() if weight else padded(k, n, dtype, device)
-    right, _ = matrices.stored(b)
-    assert mma._suits_mma(a, right)
+    given = matrices.operands(a, b, None)
+    assert mma._suits_mma(given, given.stored()[0])
     compute(row, a, b)
 
 

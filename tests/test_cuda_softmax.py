@@ -126,7 +126,7 @@ def test_more_than_two_to_the_31_elements(cols: int, device: torch.device) -> No
 def test_the_extension_refuses_what_it_has_no_instance_for(device: torch.device) -> None:
     x = torch.randn(4, 32768, device=device).bfloat16()
     launch = softmax.compiled().softmax_registers
-    good = (256, 64, 2, True)
+    good = (128, 64, 4, True)
     launch(x, torch.empty_like(x), *good)
     for place, wrong in ((0, 512), (1, 20), (2, 3)):
         plan = [*good[:place], wrong, *good[place + 1 :]]
