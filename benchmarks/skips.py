@@ -65,11 +65,11 @@ HALVES = ("float16", "bfloat16")
 
 TWIN = "the same kernel as the cuda row, which is measured here"
 
-# Softmax: max-autotune takes 5 s a case, so it is left out where it lost on an H200. In each of four
-# runs: at 256, 1000 and 1024 columns 0.4 % faster to 12 % slower than default mode; at 16384, 65536
-# and 262144 2 to 6 % slower than eager; at 1x131072 2 % faster to 22 % slower than default. In one
-# run: with 64 rows 9 to 42 % slower than default; at 32768 and 50257 columns 5 and 68 % slower than
-# eager; in float32 at 131072 level with default.
+# Softmax: max-autotune takes 5 s a case, so it is left out where it lost on an H200. In each of
+# four runs: at 256, 1000 and 1024 columns 0.4 % faster to 12 % slower than default mode; at 16384,
+# 65536 and 262144 2 to 6 % slower than eager; at 1x131072 2 % faster to 22 % slower than default.
+# In one run: with 64 rows 9 to 42 % slower than default; at 32768 and 50257 columns 5 and 68 %
+# slower than eager; in float32 at 131072 level with default.
 SEARCH_SOFTMAX = (
     Skip("max-autotune lost to default mode up to 1024 columns, on an H200", "cols", most=1024),
     Skip("max-autotune lost to default mode with few rows, on an H200", "rows", most=64),
