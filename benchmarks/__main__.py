@@ -1,7 +1,8 @@
-"""python -m benchmarks: what can be done with records that are there already.
+"""python -m benchmarks: what can be done beside a run, and with records that are there already.
 
     report DIR [--beside DIR]   build report.md, index.html and figures/ in DIR
     readme DIR [--check]        write README.md's results table, or only say whether it is current
+    sanitize DIR                run compute-sanitizer over every kernel, write sanitizer.md in DIR
 
 Exit codes: 0 done, 1 unusable input (or, with --check, a table that is not current).
 """
@@ -29,10 +30,17 @@ def main(arguments: list[str] | None = None) -> int:
     readme.add_argument("directory", type=Path, help="a folder that holds records.jsonl")
     readme.add_argument("--check", action="store_true", help="change nothing, only compare")
 
+    sanitize = commands.add_parser("sanitize", help="compute-sanitizer over every kernel")
+    sanitize.add_argument("directory", type=Path, help="a folder, for what it finds")
+
     chosen = parser.parse_args(arguments)
     try:
         if chosen.command == "report":
             return _report(chosen.directory, chosen.beside)
+        if chosen.command == "sanitize":
+            from benchmarks import sanitize as watch
+
+            return watch.main(chosen.directory)
         return _readme(chosen.directory, chosen.check)
     except (ValueError, OSError) as error:  # RecordError is a ValueError
         print(error, file=sys.stderr)

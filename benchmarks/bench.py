@@ -96,7 +96,7 @@ class Bench:
         if not verdict.ok:
             return fields
         # Eager has run before on these shapes: it made the truth's library error.
-        first = None if row.tier == "library" and not row.own_output else first_call_seconds
+        first = None if row.is_call and not row.own_output else first_call_seconds
         return {**fields, "first_call_seconds": first}
 
     def time(
@@ -139,14 +139,12 @@ class Bench:
         arms: dict[str, Arm] = {}
         if op.flops(case) == 0:
             arms[COPY] = buffers.copy_arm(length)
-        library_first = sorted((*rows, *beside), key=lambda row: row.tier != "library")
+        library_first = sorted((*rows, *beside), key=lambda row: not row.is_call)
         for row in library_first:
             # After its check a call has run once, and compiles no more.
-            rotate = (
-                row.tier == "library" or self._call_seconds(buffers.calls(row)[0]) < LONG_SECONDS
-            )
+            rotate = row.is_call or self._call_seconds(buffers.calls(row)[0]) < LONG_SECONDS
             arms[row.name] = buffers.arm(row, length, rotate=rotate)
-        glance = {name: arm.sample() for name, arm in arms.items() if name.startswith("library/")}
+        glance = {row.name: arms[row.name].sample() for row in library_first if row.is_call}
         twice = (EAGER, min(glance, key=lambda name: glance[name]))
         for row in rows:
             if row.name in twice:
@@ -156,7 +154,8 @@ class Bench:
     def _sample(self, rows: Sequence[Implementation], arms: dict[str, Arm]) -> dict[str, Fields]:
         """By row: its seconds, those of its pairs, why sampling stopped, the card's state."""
         glance = {name: arm.sample() for name, arm in arms.items()}
-        library = [n for n in arms if n.startswith("library/") and not n.endswith(AGAIN)]
+        others = {COPY, *(row.name for row in rows if not row.is_call)}
+        library = [name for name in arms if name not in others and not name.endswith(AGAIN)]
         bar = min(glance[name] for name in library)
         # Others are held against the library's calls, so those stay. Of eager the second arm goes:
         # calls sent one by one take the host's time, whose speed drifts by a third within a second,
@@ -164,7 +163,7 @@ class Bench:
         slow = {
             row.name
             for row in rows
-            if glance[row.name] > SLOW_FACTOR * bar and (row.name == EAGER or row.tier != "library")
+            if glance[row.name] > SLOW_FACTOR * bar and (row.name == EAGER or not row.is_call)
         }
         gone = {name + AGAIN if name == EAGER else name for name in slow}
         together = {name: arm for name, arm in arms.items() if name not in gone}
@@ -175,7 +174,7 @@ class Bench:
         patient = dataclasses.replace(self._settings, limit_seconds=HOST_TIME * limit)
         sampled: dict[str, Fields] = {}
         for row in rows:
-            partner = EAGER if row.tier == "library" else best
+            partner = EAGER if row.is_call else best
             own = found
             if row.name in slow:
                 beside = EAGER + AGAIN if row.name == EAGER else best

@@ -76,6 +76,11 @@ def _unmet(need: str, device_type: str) -> str:
     if need == "extension":
         remedy = "python setup.py build_ext --inplace"
         return _unimportable("cuda_impl._C", remedy) or _outdated("cuda_impl._C", remedy)
+    if need == "cutlass":
+        remedy = "python setup.py build_ext --inplace"
+        install = f"pip install --no-deps nvidia-cutlass==4.2.0.0, then {remedy}"
+        name = "cuda_impl._cutlass"
+        return _unimportable(name, install) or _outdated(name, remedy)
     if need == "cxx":
         compiler = os.environ.get("CXX", "g++")
         if device_type == "cuda" or shutil.which(compiler):
@@ -99,7 +104,13 @@ def _outdated(module: str, remedy: str) -> str:
     if spec is None or spec.origin is None:
         return ""
     built = os.path.getmtime(spec.origin)
-    sources = [path for path in (ROOT / "csrc").rglob("*") if path.is_file()]
+    is_cutlass = module.endswith("_cutlass")
+    sources = [
+        path
+        for path in (ROOT / "csrc").rglob("*")
+        # Each module has sources of its own, by their names, and both include the headers.
+        if path.is_file() and (path.suffix == ".h" or ("cutlass" in path.stem) == is_cutlass)
+    ]
     newer = [path for path in sources if path.stat().st_mtime > built]
     if not newer:
         return ""
@@ -228,6 +239,10 @@ def _versions() -> dict[str, str]:
     nvcc = shutil.which("nvcc") or (
         "/usr/local/cuda/bin/nvcc" if os.path.exists("/usr/local/cuda/bin/nvcc") else ""
     )
+    try:
+        versions["cutlass"] = str(importlib.import_module("cuda_impl._cutlass").version)
+    except ImportError:
+        pass  # built without its headers, or not at all
     release = re.search(r"release (\S+),", _output(nvcc, "--version")) if nvcc else None
     if release:
         versions["nvcc"] = release[1]

@@ -14,22 +14,26 @@ from typing import Any, Literal
 
 from benchmarks.skips import Skip
 
-__all__ = ["EAGER", "EFFORTS", "NEEDS", "TIERS", "Implementation", "Needs"]
+__all__ = ["EAGER", "EFFORTS", "KIT", "NEEDS", "TIERS", "Implementation", "Needs"]
 
 TIERS = ("library", "triton", "cuda", "cupy")
 
 # The library call that every op has, and that the library's other calls are held against.
 EAGER = "library/eager"
 
+# A kernel that its user makes of a library's templates. That takes C++ and a compiler, so it is no
+# call of the library's: nothing is held against it, and it wins for no tier.
+KIT = "kit"
+
 # What a variant stands for. Comparing a first draft of one tier with a tuned kernel of another
 # compares effort, not tiers, so every table shows the label.
-EFFORTS = ("call", "sketch", "naive", "good", "tuned")
+EFFORTS = ("call", KIT, "sketch", "naive", "good", "tuned")
 
 # What a row may need of the machine. `benchmarks.device.unmet` says which are missing, and how
 # to get them. A row may leave out cases besides: benchmarks/skips.py.
-NEEDS = ("gpu", "triton", "cupy", "extension", "sm_90", "cxx")
+NEEDS = ("gpu", "triton", "cupy", "extension", "cutlass", "sm_90", "cxx")
 
-Needs = Literal["gpu", "triton", "cupy", "extension", "sm_90", "cxx"]
+Needs = Literal["gpu", "triton", "cupy", "extension", "cutlass", "sm_90", "cxx"]
 
 
 @dataclass(frozen=True)
@@ -40,8 +44,8 @@ class Implementation:
     module, function: where to find ``function(*inputs, out=None) -> Tensor``
     sources: what counts as its code: ``path`` for a whole file or ``path:name,name`` for
         functions, classes and constants of a Python file. A .cuh that a named file includes counts
-        too. What launches every op alike (triton_impl/launch.py, cuda_impl/rawmodule.py,
-        csrc/launch.h) counts for none.
+        too. What launches every op alike (triton_impl/launch.py, cuda_impl/device.py,
+        cuda_impl/rawmodule.py, csrc/launch.h, csrc/landing.h) counts for none.
     kernels: the device functions by name, as they stand in the compiled code
     effort: one of ``EFFORTS``
     needs: some of ``NEEDS``
@@ -84,6 +88,11 @@ class Implementation:
     def name(self) -> str:
         """For instance ``triton/tuned``: unique within its op."""
         return f"{self.tier}/{self.variant}"
+
+    @property
+    def is_call(self) -> bool:
+        """Whether it is a call of the library's, of which the fastest is the others' bar."""
+        return self.tier == "library" and self.effort != KIT
 
     def left_out(self, sizes: Mapping[str, int], dtype: str, hopper: bool = True) -> str:
         """Why the row leaves a case out; "" where it doesn't.

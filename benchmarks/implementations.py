@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.implementation import Implementation, Needs
+from benchmarks.implementation import KIT, Implementation, Needs
 from benchmarks.skips import (
     DEFAULT_MATMUL,
     DRAFT,
@@ -12,11 +12,11 @@ from benchmarks.skips import (
     NAIVE_MATMUL,
     ONLINE,
     REGISTERS_TWIN,
+    RUNG,
     SEARCH_CHAIN,
     SEARCH_MATMUL,
     SEARCH_SOFTMAX,
     SOFTMAX_TWIN,
-    STREAMED,
     TENSOR_CORES,
     TWIN,
     Skip,
@@ -28,9 +28,17 @@ __all__ = ["IMPLEMENTATIONS", "find", "of_op"]
 
 
 def _chain(
-    op: str, *special: str, further: tuple[Implementation, ...] = ()
+    op: str,
+    *special: str,
+    further: tuple[Implementation, ...] = (),
+    steps: tuple[str, ...] = (),
+    extension: tuple[str, ...] = (),
+    rawmodule: tuple[str, ...] = (),
 ) -> tuple[Implementation, ...]:
-    """special: what of triton_impl/special.py the op's kernel calls; further: CUDA variants"""
+    """special: what of triton_impl/special.py the op's kernel calls; further: CUDA variants
+    steps: where the draft's are, beside its file; extension, rawmodule: what `packed` shares with
+    others of `further`
+    """
     return (
         library_row(op, "eager", "eager", "forty", issue="stream", rounds_once=False),
         library_row(op, "graph", "eager", "forty", needs=("gpu",), rounds_once=False),
@@ -49,9 +57,9 @@ def _chain(
             "packed",
             "good",
             (f"{op}_packed_kernel",),
-            more=("cuda_impl/pointwise.py:PackedPlan,plan_for",),
-            more_cuda=("csrc/packed_launch.h",),
-            more_cupy=("cuda_impl/pointwise.py:launch_packed,_pointers",),
+            more=("cuda_impl/pointwise.py:PackedPlan,run,plan_for,_plan",),
+            more_cuda=("csrc/packed_launch.h", *extension),
+            more_cupy=("cuda_impl/pointwise.py:launch_packed,_pointers", *rawmodule),
         ),
         *further,
         *cuda_rows(
@@ -59,25 +67,33 @@ def _chain(
             "naive",
             "naive",
             (f"{op}_naive_kernel",),
+            more=("cuda_impl/pointwise.py:run", *steps),
             more_cupy=("cuda_impl/pointwise.py:launch_naive,_pointers",),
             skips_cupy=(Skip(TWIN, "rows", but=(4096,)), Skip(TWIN, dtypes=("float32",))),
         ),
     )
 
 
-# What gemv and decode count beside their own.
-_DECODE = ("_plan", "_even_tiles", "_laid_out", "_is_hopper", "_processors")
-_BY_ROWS = "cuda_impl/matrices.py:Operands,operands,by_rows,is_weight,is_addressable,addressable"
-
-
-# What softmax's `registers` counts, and what hands on to it.
-_REGISTERS_KERNELS = ("softmax_registers_kernel", "softmax_cluster_kernel", "softmax_online_kernel")
-_REGISTERS_SYMBOLS = (
-    *("HELD", "SHARED_BY", "SHARED_BY_ONE_BLOCK", "RowPlan", "online_plan", "_slots"),
-    *("PACKED_FROM", "PACKED_HELD", "PACKED_SHARED_BY"),
-    *("few_plan", "FEW_SHARED_BY", "FEW_THREADS"),
-)
-_STREAMED_PLAN = "_streamed_plan,_registers_plan,_processors,_is_hopper"
+def _rung(variant: str, *kernels: str) -> tuple[Implementation, Implementation]:
+    """Of chain_sfu's: the walk of `packed`. kernels: files whose functions it takes as well"""
+    return cuda_rows(
+        "chain_sfu",
+        variant,
+        "good",
+        (f"chain_sfu_{variant}_kernel",),
+        plan="packed_plan",
+        more=(
+            *(f"csrc/kernels/{name}.cuh" for name in ("chain_sfu_steps", *kernels)),
+            "cuda_impl/pointwise.py:PackedPlan,plan_for,_plan,run",
+        ),
+        more_cuda=("csrc/packed_launch.h", "cuda_impl/chain_sfu.py:_extension"),
+        more_cupy=(
+            "cuda_impl/pointwise.py:launch_packed,_pointers",
+            "cuda_impl/chain_sfu.py:_rawmodule",
+        ),
+        skips=RUNG,
+        skips_cupy=(Skip(TWIN, dtypes=("float32",)),),
+    )
 
 
 def _softmax(
@@ -92,7 +108,6 @@ def _softmax(
     skips: tuple[Skip, ...] = (),
     skips_cupy: tuple[Skip, ...] = (),
 ) -> tuple[Implementation, Implementation]:
-    shared = "_rows,_whole,_has_clusters" if symbols else "_rows"
     return cuda_rows(
         "softmax",
         variant,
@@ -100,9 +115,9 @@ def _softmax(
         kernels,
         *needs,
         symbols=symbols,
-        more=more,
-        more_cuda=(*more_cuda, f"cuda_impl/softmax.py:{shared}") if symbols else more_cuda,
-        more_cupy=(*more_cupy, f"cuda_impl/softmax.py:{shared},_launch"),
+        more=("cuda_impl/softmax.py:_run", *more),
+        more_cuda=more_cuda,
+        more_cupy=("cuda_impl/softmax.py:_rows,_launch", *more_cupy),
         plans="cuda_impl/softmax_plan.py",
         skips=skips,
         skips_cupy=skips_cupy,
@@ -121,41 +136,30 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         "softmax",
         "good",
         (
-            *("softmax_rows_kernel", "softmax_online_kernel"),
+            *("softmax_rows_kernel", "softmax_packed_kernel", "softmax_online_kernel"),
             *("softmax_partials_kernel", "softmax_shares_kernel"),
+            "softmax_combine_kernel",
         ),
-        *("ROW_PLANS", "ROWS_LIMIT", "THREAD_BYTES", "THREAD_LOADS", "RAGGED_THREAD_BYTES"),
+        *("ROW_PLANS", "ROWS_LIMIT", "PACKED_FROM", "PACKED_PLANS", "RAGGED_REGISTERS"),
+        *("THREAD_BYTES", "THREAD_LOADS", "RAGGED_THREAD_BYTES"),
         *("ONLINE_PLANS", "ONLINE_REGISTERS", "PROGRAMS", "LEAST_SHARE", "LARGEST_SHARE"),
-        *("MOST_SHARES", "LOG2_E", "_exp", "_finite_or_zero", "_window", "_load", "_store"),
-        *("_store_ends", "online_tile", "shares_block", "_launch", "_launch_shares"),
-    ),
-    *_softmax(
-        "streamed",
-        "good",
-        ("softmax_streamed_kernel", *_REGISTERS_KERNELS),
-        *("StreamedPlan", "STREAMED_BY", "STREAMED_FROM", "STREAMED_ANYWHERE_FROM"),
-        *("STREAMED_THREADS", "LINE", "SLOTS"),
-        # Short and few rows, and misaligned ones, go as in `registers`.
-        *("registers_plan", *_REGISTERS_SYMBOLS),
-        needs=("sm_90",),
-        more=("csrc/kernels/softmax_registers.cuh", f"cuda_impl/softmax.py:{_STREAMED_PLAN}"),
-        more_cuda=(
-            *("csrc/softmax_registers.cu", "csrc/softmax_online.cu"),
-            "cuda_impl/softmax.py:registers_extension",
-        ),
-        more_cupy=(
-            "cuda_impl/clusters.py",
-            "cuda_impl/softmax.py:registers_rawmodule,_launch_streamed",
-        ),
-        skips=STREAMED,
+        *("MOST_PARTIALS", "MOST_SHARES", "LOG2_E", "_exp", "_finite_or_zero", "_window"),
+        *("_load", "_store", "_store_ends", "_ends", "online_tile", "shares_block"),
+        *("_halves", "_higher_bfloat16", "_higher_float16", "_highest"),
+        *("_has_pairs", "_launch", "_launch_shares"),
     ),
     *_softmax(
         "registers",
         "good",
-        _REGISTERS_KERNELS,
-        *_REGISTERS_SYMBOLS,
-        more_cuda=("csrc/softmax_online.cu", "cuda_impl/softmax.py:_registers_plan,_processors"),
-        more_cupy=("cuda_impl/softmax.py:_registers_plan,_processors",),
+        ("softmax_registers_kernel", "softmax_cluster_kernel", "softmax_online_kernel"),
+        *("SHARED_BY", "LINE", "FEW_SHARED_BY", "FEW_THREADS", "few_plan", "RowPlan"),
+        *("online_plan", "_holds"),
+        more=("cuda_impl/softmax.py:_registers_plan,_plan",),
+        more_cuda=(
+            "csrc/softmax_registers.h",
+            *(f"csrc/softmax_registers_{name}.cu" for name in ("float32", "float16", "bfloat16")),
+            "csrc/softmax_online.cu",
+        ),
         skips_cupy=REGISTERS_TWIN,
     ),
     *_softmax(
@@ -176,20 +180,49 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
             "streamed",
             "good",
             ("chain_streamed_kernel",),
-            symbols=("StreamPlan", "_stream_plan", "_processors", "packed_plan"),
-            more=("csrc/kernels/chain_packed.cuh", "cuda_impl/pointwise.py:PackedPlan,plan_for"),
+            symbols=("StreamPlan", "_stream_plan", "packed_plan"),
+            more=(
+                "csrc/kernels/chain_packed.cuh",
+                "cuda_impl/pointwise.py:PackedPlan,run,plan_for,_plan",
+            ),
             # Few, ragged and misaligned rows go as in `packed`.
             more_cuda=("csrc/chain_packed.cu", "csrc/packed_launch.h"),
             more_cupy=("cuda_impl/pointwise.py:launch_packed,_pointers",),
         ),
     ),
-    *_chain("chain_sfu", "TWO_LOG2_E", "mode", "widen", "tanh", "sigmoid_of_twice", "_reciprocal"),
+    *_chain(
+        *("chain_sfu", "TWO_LOG2_E", "mode", "widen", "tanh", "sigmoid_of_twice", "_reciprocal"),
+        further=(
+            *_rung("tanh", "chain_sfu_approx"),
+            *_rung("approx"),
+            *_rung("exact", "chain_sfu_naive"),
+        ),
+        steps=("csrc/kernels/chain_sfu_steps.cuh",),
+        extension=("cuda_impl/chain_sfu.py:_extension",),
+        rawmodule=("cuda_impl/chain_sfu.py:_rawmodule",),
+    ),
     # matmul
     library_row("matmul", "eager", "eager"),
     *compiled_rows(
         "matmul",
         skips=DEFAULT_MATMUL,
         skips_max=SEARCH_MATMUL,
+    ),
+    # What its user writes is counted, CUTLASS not.
+    Implementation(
+        op="matmul",
+        tier="library",
+        variant="cutlass",
+        module="cuda_impl.cutlass",
+        function="cutlass",
+        sources=(
+            "csrc/matmul_cutlass.cu",
+            "cuda_impl/cutlass.py:cutlass,SWIZZLE,_suits_cutlass,_capability",
+            "cuda_impl/matrices.py",
+        ),
+        effort=KIT,
+        needs=("gpu", "sm_90", "cutlass"),
+        skips=(*TENSOR_CORES, *MANY_ROWS),
     ),
     triton_row(
         "matmul",
@@ -200,17 +233,29 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         *("Plan", "DECODE_PLANS", "LARGE", "MEDIUM", "SMALL", "POINTER", "POINTER_FP32", "BAND"),
         *("_tile_of", "_launch", "_has_descriptors", "_capability", "_describable", "_choose"),
         *("_launch_descriptor", "_launch_pointer"),
+        more=("triton_impl/matmul_streamk.py",),
+        more_kernels=("matmul_parts_kernel", "matmul_sum_kernel"),
     ),
     *cuda_rows(
         "matmul",
         "tiled",
         "good",
         ("matmul_tiled_kernel",),
-        symbols=("_processors",),
         more=("cuda_impl/matrices.py:Operands,operands,by_rows,stored,is_weight",),
         more_cupy=("cuda_impl/matmul.py:_pointers",),
         skips=MANY_ROWS,
         skips_cupy=(Skip(TWIN, dtypes=HALVES),),
+    ),
+    *cuda_rows(
+        "matmul",
+        "mma",
+        "good",
+        ("matmul_mma_kernel",),
+        symbols=("MmaPlan", "MMA_PLANS", "_suits_mma"),
+        more=("cuda_impl/matrices.py",),
+        skips=(*TENSOR_CORES, *MANY_ROWS),
+        skips_cupy=(Skip(TWIN, dtypes=("float16",)), Skip(TWIN, "n", but=(4096,))),
+        file="mma",
     ),
     *cuda_rows(
         "matmul",
@@ -220,7 +265,7 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         "sm_90",
         symbols=(
             *("Tile", "LARGE", "SMALL", "WgmmaPlan"),
-            *("_suits_wgmma", "_capability", "_processors"),
+            "_suits_wgmma",
         ),
         more=("cuda_impl/matrices.py",),
         more_cuda=("csrc/tensor_map.h",),
@@ -233,12 +278,8 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         "good",
         ("matmul_decode_kernel",),
         "sm_90",
-        symbols=(
-            *("Tile", "DecodePlan", "DECODE_TILES", "_check_hopper"),
-            *_DECODE,
-        ),
-        more=(_BY_ROWS,),
-        more_cuda=("cuda_impl/decode.py:_launch_extension",),
+        symbols=("Tile", "DecodePlan", "DECODE_TILES", "_plan", "_even_tiles"),
+        more=("cuda_impl/matrices.py",),
         more_cupy=("cuda_impl/decode.py:_launch_rawmodule",),
         skips=up_to(FEW_ROWS),
         skips_cupy=(Skip(TWIN, "m", but=(16,)),),
@@ -252,10 +293,10 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         "sm_90",
         symbols=(
             *("SkinnyPlan", "SKINNY_PLANS", "SKINNY_STEPS"),
-            *("_plan", "_is_hopper", "_processors"),
+            *("_plan", "_run"),
         ),
-        more=(_BY_ROWS,),
-        more_cuda=("csrc/tensor_map.h",),
+        more=("cuda_impl/matrices.py",),
+        more_cuda=("csrc/tensor_map.h", "cuda_impl/skinny.py:_launch_extension"),
         more_cupy=("cuda_impl/skinny.py:_launch_rawmodule", "cuda_impl/tensor_map.py"),
         skips=up_to(FEW_ROWS),
         skips_cupy=(Skip(TWIN, "m", but=(1, 16, 64)),),
@@ -266,13 +307,12 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         "gemv",
         "good",
         ("matmul_gemv_kernel",),
-        symbols=("GemvPlan", "GEMV_ROWS", "GEMV_WARPS", *_DECODE),
-        more=(_BY_ROWS,),
-        more_cuda=("cuda_impl/decode.py:_launch_extension",),
-        more_cupy=("cuda_impl/decode.py:_launch_rawmodule",),
+        symbols=("GemvPlan", "ROWS", "_plan"),
+        more=("cuda_impl/matrices.py",),
+        more_cupy=("cuda_impl/gemv.py:_launch_rawmodule",),
         skips=up_to(4),
         skips_cupy=(Skip(TWIN, "m", but=(1,)),),
-        file="decode",
+        file="gemv",
     ),
     *cuda_rows(
         "matmul",

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.codesize import digest
+from benchmarks.implementation import KIT
 from benchmarks.implementations import IMPLEMENTATIONS
 from benchmarks.record import Run
 
@@ -109,6 +110,11 @@ class Figures:
         return f"{self.row['tier']}/{self.row['variant']}"
 
     @property
+    def is_call(self) -> bool:
+        """As Implementation.is_call."""
+        return bool(self.row["tier"] == "library" and self.row["effort"] != KIT)
+
+    @property
     def throttled(self) -> bool:
         return bool(self.row["clocks"].get("throttle"))
 
@@ -125,7 +131,8 @@ class CaseView:
     @property
     def library(self) -> str:
         """The fastest library call of the case in this run; "" where none has a current time."""
-        timed = [(figures.seconds, figures.name) for figures in self.rows if _is_library(figures)]
+        calls = [figures for figures in self.rows if figures.is_call and figures.state == "ok"]
+        timed = [(figures.seconds, figures.name) for figures in calls]
         return min(timed)[1] if timed else ""
 
 
@@ -178,10 +185,6 @@ def _ratio_to(row: dict[str, Any], arm: str) -> Ratio | None:
     """None where the arm was not sampled, or a single time that has no round."""
     times = row["paired"].get(arm, [])
     return paired_ratio(row["seconds"], times) if len(times) > 1 else None
-
-
-def _is_library(figures: Figures) -> bool:
-    return figures.row["tier"] == "library" and figures.state == "ok"
 
 
 def _is_stale(row: dict[str, Any]) -> bool:

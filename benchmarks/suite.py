@@ -191,7 +191,7 @@ class Suite:
     def _time_singly(self, items: list[Item]) -> dict[str, dict[str, Any]]:
         """The library's calls first, so that the others are paired with the fastest of them."""
         found: dict[str, dict[str, Any]] = {}
-        for item in sorted(items, key=lambda item: item.implementation.tier != "library"):
+        for item in sorted(items, key=lambda item: not item.implementation.is_call):
             found |= self._time([item])
             self._timed[_key(item)] = found[item.name].get("seconds", [])
         return found
@@ -211,12 +211,12 @@ class Suite:
         library call is to be measured, the fastest that is known."""
         wanted = {item.implementation.name for item in items}
         beside = {EAGER}
-        if not any(item.implementation.tier == "library" for item in items):
+        if not any(item.implementation.is_call for item in items):
             medians = {}
             for row in of_op(items[0].op.name):
                 key = _key(replace(items[0], implementation=row))
                 seconds = self._timed.get(key) or self._rows.get(key, {}).get("seconds")
-                if row.tier == "library" and seconds:
+                if row.is_call and seconds:
                     medians[row.name] = statistics.median(seconds)
             if medians:
                 beside.add(min(medians, key=lambda name: medians[name]))

@@ -40,10 +40,11 @@ def triton_row(
     kernels: tuple[str, ...],
     *symbols: str,
     more: tuple[str, ...] = (),
+    more_kernels: tuple[str, ...] = (),
     skips: tuple[Skip, ...] = (),
 ) -> Implementation:
     """A Triton kernel. symbols: what counts of its file beside function and kernels; more: sources
-    in other files
+    in other files; more_kernels: kernels there
     """
     return Implementation(
         op=op,
@@ -53,7 +54,7 @@ def triton_row(
         function=function,
         sources=(f"triton_impl/{op}.py:{','.join((function, *kernels, *symbols))}", *more),
         effort=effort,
-        kernels=kernels,
+        kernels=(*kernels, *more_kernels),
         needs=("triton",),
         skips=skips,
     )
@@ -72,12 +73,14 @@ def cuda_rows(
     skips: tuple[Skip, ...] = (),
     skips_cupy: tuple[Skip, ...] = (),
     file: str = "",
+    plan: str = "",
     plans: str = "",
 ) -> tuple[Implementation, Implementation]:
     """The two ways to one kernel source: the extension and CuPy.
 
-    file: of cuda_impl/, where that is not `op`.py; plans: the one with the plan, where that is not
-        `file`
+    file: of cuda_impl/, where that is not `op`.py
+    plan: the function that makes it, where that is not `variant`_plan; plans: its file, where that
+        is not `file`
     symbols: that both count, of the file with the plan
     more: sources that both count; more_cuda, more_cupy: that one of them does
     skips: of both; skips_cupy: of CuPy's besides
@@ -87,12 +90,12 @@ def cuda_rows(
     # Some cases would take a first draft minutes.
     patience = 0.2 if effort == "naive" else math.inf
     ways = f"cuda_impl/{file}.py"
-    plan = ",".join((f"{variant}_plan", *symbols))
+    counted = ",".join((plan or f"{variant}_plan", *symbols))
 
     def functions(way: str) -> tuple[str, ...]:
         if plans:
-            return (f"{ways}:{variant}_{way}", f"{plans}:{plan}")
-        return (f"{ways}:{variant}_{way},{plan}",)
+            return (f"{ways}:{variant}_{way}", f"{plans}:{counted}")
+        return (f"{ways}:{variant}_{way},{counted}",)
 
     return (
         Implementation(

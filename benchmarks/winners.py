@@ -7,7 +7,7 @@ import statistics
 from collections import Counter
 from dataclasses import dataclass
 
-from benchmarks.implementation import TIERS
+from benchmarks.implementation import KIT, TIERS
 from benchmarks.implementations import IMPLEMENTATIONS
 from benchmarks.skips import FEW_ROWS
 from benchmarks.statistics import CaseView, Figures, Ratio, mean_ratio
@@ -22,11 +22,14 @@ BEST_CALL = "best library call"
 # The tier that runs another's kernels, and is measured where that says something new.
 TWIN = "cupy"
 
+# What doesn't decide which cases are compared.
+ASIDE = (TWIN, KIT)
+
 
 @dataclass(frozen=True)
 class TierView:
     """A tier's best variant in an op; of the library the fastest call of each case, under the name
-    of the one that it most often is.
+    of the one that it most often is. A library's kit stands by itself: its `tier` is `KIT`.
 
     cases: how many it is judged over
     speedup: geometric mean over the op's cases; least, most: from case to case
@@ -54,8 +57,8 @@ class OpView:
     """Who won an op.
 
     cases: how many all tiers have a time for, which is what they are compared over; 0 where they
-        share none, and each tier stands for itself. A twin may have fewer: it is shown over its
-        own, and not compared
+        share none, and each tier stands for itself. A twin and a kit may have fewer: they are
+        shown over their own. The twin is then not compared, a kit never is
     measured: how many any tier has a time for
     tiers: the library, where it was measured, then the others, fastest first
     unfair: further cases, where a library call that may be the fastest has no time
@@ -73,7 +76,7 @@ class OpView:
         return [
             tier
             for tier in self.tiers
-            if tier.tier != "library" and (tier.cases == self.cases or not self.cases)
+            if tier.tier not in ("library", KIT) and (tier.cases == self.cases or not self.cases)
         ]
 
     @property
@@ -130,7 +133,7 @@ def _lacks_a_call(case: CaseView, ran: set[tuple[str, str]]) -> bool:
     rows = {(row.op, row.name): row for row in IMPLEMENTATIONS}
     for figures in case.rows:
         key = (case.op, figures.name)
-        if figures.row["tier"] == "library" and figures.state == "skipped" and key in ran:
+        if figures.is_call and figures.state == "skipped" and key in ran:
             row = rows.get(key)
             if row and not row.left_out(figures.row["sizes"], figures.row["dtype"]):
                 return True
@@ -147,21 +150,22 @@ def group_of(case: CaseView) -> str:
 
 
 def _op_view(op: str, cases: list[CaseView], unfair: int) -> OpView:
-    timed: dict[str, dict[str, _Timed]] = {tier: {} for tier in TIERS}
+    timed: dict[str, dict[str, _Timed]] = {tier: {} for tier in (*TIERS, KIT)}
     for case in cases:
         for figures in case.rows:
             if figures.state == "ok" and figures.speedup is not None:
-                variants = timed[figures.row["tier"]]
+                row = figures.row
+                variants = timed[KIT if row["effort"] == KIT else row["tier"]]
                 variants.setdefault(figures.name, {})[case.case] = figures
     best = {
         tier: _fastest_calls(variants) if tier == "library" else _best(variants)
         for tier, variants in timed.items()
         if variants
     }
-    measured = set().union(*best.values())
-    whole = [set(rows) for tier, rows in best.items() if tier != TWIN]
+    measured = set().union(*(rows for tier, rows in best.items() if tier != KIT))
+    whole = [set(rows) for tier, rows in best.items() if tier not in ASIDE]
     if len(whole) < 2:  # there is nothing else to compare with the library
-        whole = [set(rows) for rows in best.values()]
+        whole = [set(rows) for tier, rows in best.items() if tier != KIT]
     shared = measured.intersection(*whole)
     libraries = {case.case: case.library for case in cases}
     several = len(timed["library"]) > 1

@@ -50,14 +50,14 @@ inline void check_beside(const char* name, const at::Tensor& value, const at::Te
 }
 
 // A plan that moves 16 bytes at a time: a misaligned one would fault on the device.
-inline void check_packs(std::initializer_list<at::Tensor> tensors, int64_t cols) {
-  for (const at::Tensor& tensor : tensors) {
-    TORCH_CHECK_VALUE(reinterpret_cast<uintptr_t>(tensor.const_data_ptr()) % 16 == 0,
+inline void check_packs(std::initializer_list<const void*> starts, int64_t row_bytes) {
+  for (const void* start : starts) {
+    TORCH_CHECK_VALUE(reinterpret_cast<uintptr_t>(start) % 16 == 0,
                       "the plan moves 16-byte packs, but a tensor starts at an address that is no "
                       "multiple of 16");
-    TORCH_CHECK_VALUE(cols * tensor.element_size() % 16 == 0, "the plan moves 16-byte packs, but ",
-                      cols, " columns end within one");
   }
+  TORCH_CHECK_VALUE(row_bytes % 16 == 0, "the plan moves 16-byte packs, but rows of ", row_bytes,
+                    " bytes end within one");
 }
 
 inline void check_threads(int threads) {

@@ -9,6 +9,8 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <set>
+#include <tuple>
 #include <type_traits>
 
 // What a launcher returns for template arguments that no compiled instance has. The CUDA runtime
@@ -52,14 +54,31 @@ cudaError_t with_bool(bool value, Launch launch) {
   return value ? launch(std::true_type{}) : launch(std::false_type{});
 }
 
+// Gives a kernel an attribute on the current device, which keeps it: asked for at every launch,
+// once a thread. value: the same at every call for this kernel
+template <typename Kernel>
+cudaError_t set_once(Kernel* kernel, cudaFuncAttribute attribute, int value) {
+  int device = 0;
+  cudaError_t status = cudaGetDevice(&device);
+  if (status != cudaSuccess) return status;
+  // The types of two kernels can be the same, so that their addresses tell them apart.
+  const auto key = std::make_tuple(device, reinterpret_cast<const void*>(kernel), attribute);
+  thread_local std::set<std::tuple<int, const void*, cudaFuncAttribute>> done;
+  if (done.count(key) == 0) {
+    status = cudaFuncSetAttribute(kernel, attribute, value);
+    if (status == cudaSuccess) done.insert(key);
+  }
+  return status;
+}
+
 // As much of an SM's memory as can be for L1. A kernel without a wish finds the split that the last
 // one left, after a matrix product nearly all for shared memory. On an H200, with that split and
 // with this one: chain at 2^24 bfloat16 27.0 and 25.9 us, softmax of 64 rows of 128256 15.8 and
 // 13.1 us; at 16384 columns with a tenth or more for shared memory 273 us, with this one 257.
 template <typename Kernel>
 cudaError_t prefer_l1(Kernel* kernel) {
-  return cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
-                              cudaSharedmemCarveoutMaxL1);
+  return set_once(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                  cudaSharedmemCarveoutMaxL1);
 }
 
 // A grid of at least `blocks` blocks, counted by `block_number()` in csrc/kernels/packs.cuh.

@@ -21,13 +21,6 @@ cudaError_t softmax_registers(const void* x, void* out, int64_t rows, int64_t co
                               int threads, int elements, int cluster, bool whole,
                               cudaStream_t stream);
 
-// The same, with `slots` of 16 bytes a thread in shared memory for rows to come. x and out lie at
-// the same distance from a 16-byte boundary; whole: every row of both starts and ends at a 128-byte
-// one.
-cudaError_t softmax_streamed(const void* x, void* out, int64_t rows, int64_t cols, DType dtype,
-                             int threads, int elements, int cluster, int slots, bool whole,
-                             cudaStream_t stream);
-
 // x, residual, out: [count]; bias: [cols]; count = rows * cols > 0
 cudaError_t chain_naive(const void* x, const void* residual, const void* bias, void* out,
                         int64_t count, int64_t cols, DType dtype, int threads, cudaStream_t stream);
@@ -53,6 +46,9 @@ struct PackedChain {
 };
 
 cudaError_t chain_packed(const PackedChain& chain, cudaStream_t stream);
+cudaError_t chain_sfu_exact(const PackedChain& chain, cudaStream_t stream);
+cudaError_t chain_sfu_approx(const PackedChain& chain, cudaStream_t stream);
+cudaError_t chain_sfu_tanh(const PackedChain& chain, cudaStream_t stream);
 cudaError_t chain_sfu_packed(const PackedChain& chain, cudaStream_t stream);
 
 // x, residual, out: [rows, cols]; bias: [cols]; all 16-byte aligned, and so are all rows

@@ -32,7 +32,7 @@ bool launch(const Call& call, Tile<kRows, kBatch, kStages, kSplits>, cudaError_t
         constexpr int kBytes = DecodeShared<kRows, kBatch, kStages>::kBytes;
         const auto kernel = matmul_decode_kernel<T, kRows, kBatch, kStages, kSplits, kVector>;
         const cudaError_t set =
-            cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+            set_once(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
         if (set != cudaSuccess) return set;
         // The cluster's size is the kernel's own attribute; the grid is a multiple of it.
         kernel<<<call.blocks, kDecodeThreads, kBytes, call.stream>>>(

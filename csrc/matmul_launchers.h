@@ -17,6 +17,14 @@ cudaError_t matmul_tiled(const void* a, const void* b, void* out, int64_t m, int
                          int64_t a_stride, int64_t b_stride, bool weight, DType dtype, int tile,
                          cudaStream_t stream);
 
+// The same, for 16-bit types. a and b start, and their rows follow, at multiples of 16 bytes.
+// tile_m x tile_n: of the output, a block; depth: steps of k in each of `stages` stages; warps_m x
+// warps_n: warps that share out the tile; resident: blocks a multiprocessor.
+cudaError_t matmul_mma(const void* a, const void* b, void* out, int64_t m, int64_t n, int64_t k,
+                       int64_t a_stride, int64_t b_stride, bool weight, DType dtype, int tile_m,
+                       int tile_n, int depth, int stages, int warps_m, int warps_n, int resident,
+                       cudaStream_t stream);
+
 // The same, for 16-bit types on compute capability 9.0. a and b start, and their rows follow, at
 // multiples of 16 bytes; bulk: so do out's. Sizes are below 2^31.
 cudaError_t matmul_wgmma(const void* a, const void* b, void* out, int64_t m, int64_t n, int64_t k,
@@ -25,13 +33,13 @@ cudaError_t matmul_wgmma(const void* a, const void* b, void* out, int64_t m, int
                          cudaStream_t stream);
 
 // The same for 16-bit types and b stored [n, k], m <= batch. vector: a and b start, and their rows
-// follow, at multiples of 16 bytes, and k is a multiple of 8. b's rows are shared out in `tiles`,
-// none of them longer than another by more than one row.
+// follow, at multiples of 16 bytes, and k is a multiple of 8.
 cudaError_t matmul_gemv(const void* a, const void* b, void* out, int64_t m, int64_t n, int64_t k,
-                        int64_t a_stride, int64_t b_stride, DType dtype, int batch, int split,
-                        int blocks, int64_t tiles, bool vector, cudaStream_t stream);
+                        int64_t a_stride, int64_t b_stride, DType dtype, int threads, int batch,
+                        bool vector, cudaStream_t stream);
 
-// The same on compute capability 9.0; splits: blocks of a cluster that share out k.
+// The same on compute capability 9.0. b's rows are shared out in `tiles`, none of them longer than
+// another by more than one row; splits: blocks of a cluster that share out k.
 cudaError_t matmul_decode(const void* a, const void* b, void* out, int64_t m, int64_t n, int64_t k,
                           int64_t a_stride, int64_t b_stride, DType dtype, int rows, int batch,
                           int stages, int splits, int blocks, int64_t tiles, bool vector,

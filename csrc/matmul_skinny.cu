@@ -32,7 +32,7 @@ bool launch(const Call& call, Plan<kRows, kBatch, kStages, kSplits>, cudaError_t
       // Before the maps are encoded: on a thread's first call it also binds the device's context,
       // which the driver's function asks for.
       cudaError_t failed =
-          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Shared::kBytes);
+          set_once(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Shared::kBytes);
       if (failed != cudaSuccess) return failed;
       TensorMap map_a{}, map_weight{};
       failed = encode_tensor_map(&map_a, call.dtype, call.a, call.m, call.k, call.a_stride, kBatch);

@@ -14,7 +14,7 @@ cudaError_t launch(const void* a, const void* b, T* out, int64_t m, int64_t n, i
   // Before the maps are encoded: on a thread's first call it also binds the device's context, which
   // the driver's function asks for.
   const cudaError_t set =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Shared::kBytes);
+      set_once(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Shared::kBytes);
   if (set != cudaSuccess) return set;
   TensorMap map_a{}, map_b{}, map_out{};
   cudaError_t status = encode_tensor_map(&map_a, dtype, a, m, k, a_stride, kTileM);

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from cuda_impl import pointwise, rawmodule
+from cuda_impl.device import processors
 from cuda_impl.extension import compiled
-from reference.contract import check_chain, dense, landing
 
 __all__ = [
     "naive_extension",
@@ -24,8 +24,6 @@ __all__ = [
     "streamed_extension",
     "streamed_rawmodule",
 ]
-
-DEVICES = ("cuda",)
 
 
 def naive_plan() -> int:
@@ -67,6 +65,7 @@ class StreamPlan(NamedTuple):
         return f"chain_streamed_kernel<{ctype}, {self.threads}, {self.depth}, {self.resident}>"
 
 
+@functools.lru_cache(maxsize=1024)
 def streamed_plan(rows: int, packs: int, processors: int) -> StreamPlan | None:
     """For rows of `packs` whole, aligned packs; None where the packed kernel is to be taken.
 
@@ -93,24 +92,22 @@ def naive_extension(
     x, residual: [..., cols]; bias: [cols], float32, float16 or bfloat16 on a CUDA device
     -> [..., cols]. Errors as reference.contract says.
     """
-    check_chain(x, residual, bias, out, DEVICES)
-    target = landing(out, x.shape, x)
-    if x.numel():
-        tensors = dense(x), dense(residual), dense(bias), target
+
+    def launch(*tensors: Tensor) -> None:
         compiled().chain_naive(*tensors, naive_plan())
-    return target if out is None or out is target else out.copy_(target)
+
+    return pointwise.run(launch, x, residual, bias, out, compiled().chain_landing)
 
 
 def naive_rawmodule(
     x: Tensor, residual: Tensor, bias: Tensor, *, out: Tensor | None = None
 ) -> Tensor:
     """The same kernel as `naive_extension`, through CuPy."""
-    check_chain(x, residual, bias, out, DEVICES)
-    target = landing(out, x.shape, x)
-    if x.numel():
-        tensors = dense(x), dense(residual), dense(bias), target
+
+    def launch(*tensors: Tensor) -> None:
         pointwise.launch_naive("chain", naive_plan(), *tensors)
-    return target if out is None or out is target else out.copy_(target)
+
+    return pointwise.run(launch, x, residual, bias, out)
 
 
 def packed_extension(
@@ -121,25 +118,23 @@ def packed_extension(
     x, residual: [..., cols]; bias: [cols], float32, float16 or bfloat16 on a CUDA device
     -> [..., cols]. Errors as reference.contract says.
     """
-    check_chain(x, residual, bias, out, DEVICES)
-    target = landing(out, x.shape, x)
-    if x.numel():
-        tensors = dense(x), dense(residual), dense(bias), target
+
+    def launch(*tensors: Tensor) -> None:
         compiled().chain_packed(*tensors, *pointwise.plan_for(*tensors, packed_plan))
-    return target if out is None or out is target else out.copy_(target)
+
+    return pointwise.run(launch, x, residual, bias, out, compiled().chain_landing)
 
 
 def packed_rawmodule(
     x: Tensor, residual: Tensor, bias: Tensor, *, out: Tensor | None = None
 ) -> Tensor:
     """The same kernel as `packed_extension`, through CuPy."""
-    check_chain(x, residual, bias, out, DEVICES)
-    target = landing(out, x.shape, x)
-    if x.numel():
-        tensors = dense(x), dense(residual), dense(bias), target
+
+    def launch(*tensors: Tensor) -> None:
         plan = pointwise.plan_for(*tensors, packed_plan)
         pointwise.launch_packed("chain", plan, *tensors)
-    return target if out is None or out is target else out.copy_(target)
+
+    return pointwise.run(launch, x, residual, bias, out)
 
 
 def streamed_extension(
@@ -151,47 +146,46 @@ def streamed_extension(
     -> [..., cols]. Few, ragged or misaligned rows go as in `packed_extension`. Errors as
     reference.contract says.
     """
-    check_chain(x, residual, bias, out, DEVICES)
-    target = landing(out, x.shape, x)
-    if x.numel():
-        tensors = dense(x), dense(residual), dense(bias), target
+
+    def launch(*tensors: Tensor) -> None:
         packed = pointwise.plan_for(*tensors, packed_plan)
         plan = _stream_plan(packed, *tensors)
         if plan is None:
             compiled().chain_packed(*tensors, *packed)
         else:
             compiled().chain_streamed(*tensors, *plan)
-    return target if out is None or out is target else out.copy_(target)
+
+    return pointwise.run(launch, x, residual, bias, out, compiled().chain_landing)
 
 
 def streamed_rawmodule(
     x: Tensor, residual: Tensor, bias: Tensor, *, out: Tensor | None = None
 ) -> Tensor:
     """The same kernels as `streamed_extension`, through CuPy."""
-    check_chain(x, residual, bias, out, DEVICES)
-    target = landing(out, x.shape, x)
-    if x.numel():
-        tensors = dense(x), dense(residual), dense(bias), target
+
+    def launch(*tensors: Tensor) -> None:
         packed = pointwise.plan_for(*tensors, packed_plan)
         plan = _stream_plan(packed, *tensors)
         if plan is None:
             pointwise.launch_packed("chain", packed, *tensors)
         else:
+            source, _, bias, _ = tensors
             cols = bias.numel()
-            columns = plan.threads * 16 // x.element_size()
+            columns = plan.threads * 16 // source.element_size()
             rawmodule.launch(
-                x,
+                source,
                 "chain_streamed.cuh",
-                plan.expression(x.dtype),
+                plan.expression(source.dtype),
                 (-(-cols // columns), plan.groups),
                 plan.threads,
                 (
                     *(tensor.data_ptr() for tensor in tensors),
-                    np.int64(x.numel() // cols),
+                    np.int64(source.numel() // cols),
                     np.int64(cols),
                 ),
             )
-    return target if out is None or out is target else out.copy_(target)
+
+    return pointwise.run(launch, x, residual, bias, out)
 
 
 def _stream_plan(
@@ -199,10 +193,6 @@ def _stream_plan(
 ) -> StreamPlan | None:
     if not packed.bias_packs:
         return None
-    packs = bias.numel() * x.element_size() // 16
-    return streamed_plan(x.numel() // bias.numel(), packs, _processors(x.device))
-
-
-@functools.cache
-def _processors(device: torch.device) -> int:
-    return torch.cuda.get_device_properties(device).multi_processor_count
+    cols = bias.numel()
+    packs = cols * x.element_size() // 16
+    return streamed_plan(x.numel() // cols, packs, processors(x.get_device()))

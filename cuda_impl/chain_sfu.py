@@ -9,11 +9,19 @@ from torch import Tensor
 
 from cuda_impl import pointwise
 from cuda_impl.extension import compiled
-from reference.contract import check_chain, dense, landing
 
-__all__ = ["naive_extension", "naive_rawmodule", "packed_extension", "packed_rawmodule"]
-
-DEVICES = ("cuda",)
+__all__ = [
+    "approx_extension",
+    "approx_rawmodule",
+    "exact_extension",
+    "exact_rawmodule",
+    "naive_extension",
+    "naive_rawmodule",
+    "packed_extension",
+    "packed_rawmodule",
+    "tanh_extension",
+    "tanh_rawmodule",
+]
 
 
 def naive_plan() -> int:
@@ -41,24 +49,65 @@ def naive_extension(
     x, residual: [..., cols]; bias: [cols], float32, float16 or bfloat16 on a CUDA device
     -> [..., cols]. Errors as reference.contract says.
     """
-    check_chain(x, residual, bias, out, DEVICES)
-    target = landing(out, x.shape, x)
-    if x.numel():
-        tensors = dense(x), dense(residual), dense(bias), target
+
+    def launch(*tensors: Tensor) -> None:
         compiled().chain_sfu_naive(*tensors, naive_plan())
-    return target if out is None or out is target else out.copy_(target)
+
+    return pointwise.run(launch, x, residual, bias, out, compiled().chain_landing)
 
 
 def naive_rawmodule(
     x: Tensor, residual: Tensor, bias: Tensor, *, out: Tensor | None = None
 ) -> Tensor:
     """The same kernel as `naive_extension`, through CuPy."""
-    check_chain(x, residual, bias, out, DEVICES)
-    target = landing(out, x.shape, x)
-    if x.numel():
-        tensors = dense(x), dense(residual), dense(bias), target
+
+    def launch(*tensors: Tensor) -> None:
         pointwise.launch_naive("chain_sfu", naive_plan(), *tensors)
-    return target if out is None or out is target else out.copy_(target)
+
+    return pointwise.run(launch, x, residual, bias, out)
+
+
+def exact_extension(
+    x: Tensor, residual: Tensor, bias: Tensor, *, out: Tensor | None = None
+) -> Tensor:
+    """As `packed_extension`, with the library's own tanhf and expf."""
+    return _extension("exact", x, residual, bias, out)
+
+
+def exact_rawmodule(
+    x: Tensor, residual: Tensor, bias: Tensor, *, out: Tensor | None = None
+) -> Tensor:
+    """The same kernel as `exact_extension`, through CuPy."""
+    return _rawmodule("exact", x, residual, bias, out)
+
+
+def approx_extension(
+    x: Tensor, residual: Tensor, bias: Tensor, *, out: Tensor | None = None
+) -> Tensor:
+    """As `packed_extension`, with functions of two results each of the special-function unit."""
+    return _extension("approx", x, residual, bias, out)
+
+
+def approx_rawmodule(
+    x: Tensor, residual: Tensor, bias: Tensor, *, out: Tensor | None = None
+) -> Tensor:
+    """The same kernel as `approx_extension`, through CuPy."""
+    return _rawmodule("approx", x, residual, bias, out)
+
+
+def tanh_extension(
+    x: Tensor, residual: Tensor, bias: Tensor, *, out: Tensor | None = None
+) -> Tensor:
+    """As `packed_extension`, with functions of one result each of the special-function unit; in
+    float32 as `approx`."""
+    return _extension("tanh", x, residual, bias, out)
+
+
+def tanh_rawmodule(
+    x: Tensor, residual: Tensor, bias: Tensor, *, out: Tensor | None = None
+) -> Tensor:
+    """The same kernel as `tanh_extension`, through CuPy."""
+    return _rawmodule("tanh", x, residual, bias, out)
 
 
 def packed_extension(
@@ -69,22 +118,33 @@ def packed_extension(
     x, residual: [..., cols]; bias: [cols], float32, float16 or bfloat16 on a CUDA device
     -> [..., cols]. Errors as reference.contract says.
     """
-    check_chain(x, residual, bias, out, DEVICES)
-    target = landing(out, x.shape, x)
-    if x.numel():
-        tensors = dense(x), dense(residual), dense(bias), target
-        compiled().chain_sfu_packed(*tensors, *pointwise.plan_for(*tensors, packed_plan))
-    return target if out is None or out is target else out.copy_(target)
+    return _extension("packed", x, residual, bias, out)
 
 
 def packed_rawmodule(
     x: Tensor, residual: Tensor, bias: Tensor, *, out: Tensor | None = None
 ) -> Tensor:
     """The same kernel as `packed_extension`, through CuPy."""
-    check_chain(x, residual, bias, out, DEVICES)
-    target = landing(out, x.shape, x)
-    if x.numel():
-        tensors = dense(x), dense(residual), dense(bias), target
+    return _rawmodule("packed", x, residual, bias, out)
+
+
+def _extension(
+    variant: str, x: Tensor, residual: Tensor, bias: Tensor, out: Tensor | None
+) -> Tensor:
+    module = compiled()
+    binding = getattr(module, f"chain_sfu_{variant}")
+
+    def launch(*tensors: Tensor) -> None:
+        binding(*tensors, *pointwise.plan_for(*tensors, packed_plan))
+
+    return pointwise.run(launch, x, residual, bias, out, module.chain_landing)
+
+
+def _rawmodule(
+    variant: str, x: Tensor, residual: Tensor, bias: Tensor, out: Tensor | None
+) -> Tensor:
+    def launch(*tensors: Tensor) -> None:
         plan = pointwise.plan_for(*tensors, packed_plan)
-        pointwise.launch_packed("chain_sfu", plan, *tensors)
-    return target if out is None or out is target else out.copy_(target)
+        pointwise.launch_packed("chain_sfu", plan, *tensors, variant=variant)
+
+    return pointwise.run(launch, x, residual, bias, out)

@@ -1,13 +1,12 @@
-"""matmul of few rows in CUDA C++: `gemv` for one to four, `decode` for up to 64.
+"""matmul of up to 64 rows in CUDA C++, on the tensor cores through registers: `decode`.
 
-Both take a weight, b stored [N, K], in 16 bits, and are bound by the time that its bytes take. What
-they don't take goes to the variants of cuda_impl/matmul.py.
+It takes a weight, b stored [N, K], in 16 bits, and is bound by the time that its bytes take. What
+it doesn't take goes to the variants of cuda_impl/matmul.py.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -15,40 +14,11 @@ import torch
 from torch import Tensor
 
 from cuda_impl import matmul, rawmodule
+from cuda_impl.device import is_hopper, processors
 from cuda_impl.extension import compiled
-from cuda_impl.matrices import (
-    Operands,
-    addressable,
-    by_rows,
-    is_addressable,
-    is_weight,
-    operands,
-)
+from cuda_impl.matrices import Operands, laid_out, operands
 
-__all__ = ["decode_extension", "decode_rawmodule", "gemv_extension", "gemv_rawmodule"]
-
-# Rows of the weight that a step of gemv takes, and its warps a block; csrc/kernels/matmul_gemv.cuh.
-GEMV_ROWS = 4
-GEMV_WARPS = 8
-
-
-class GemvPlan(NamedTuple):
-    """How the gemv kernel shares out the weight.
-
-    batch: rows of a that it has registers for
-    split: warps that share out k of a tile, one or all of a block
-    blocks: of the grid; tiles: of at most GEMV_ROWS rows of the weight, nearly equal
-    """
-
-    batch: int
-    split: int
-    blocks: int
-    tiles: int
-
-    def expression(self, dtype: torch.dtype, vector: bool) -> str:
-        """The kernel's name with its template arguments."""
-        arguments = f"{rawmodule.CTYPES[dtype]}, {self.batch}, {self.split}, {str(vector).lower()}"
-        return f"matmul_gemv_kernel<{arguments}>"
+__all__ = ["decode_extension", "decode_rawmodule"]
 
 
 class Tile(NamedTuple):
@@ -117,23 +87,6 @@ TILES = tuple(tile for _, _, tile in DECODE_TILES)
 
 
 @functools.lru_cache(maxsize=1024)
-def gemv_plan(m: int, n: int, k: int, processors: int) -> GemvPlan | None:
-    """How to multiply m rows by a weight [n, k]; None for more than four rows.
-
-    processors: multiprocessors of the device
-    """
-    if m > 4:
-        return None
-    # All warps of a block side by side cover 2048 steps of k. Where rows are shorter most of them
-    # would have nothing to do, and each takes rows of its own.
-    split = GEMV_WARPS if k > 1024 else 1
-    teams = GEMV_WARPS // split
-    tiles = _even_tiles(n, GEMV_ROWS, 2 * processors * teams)
-    blocks = min(-(-tiles // teams), 2 * processors)
-    return GemvPlan(m if m < 3 else 4, split, blocks, tiles)
-
-
-@functools.lru_cache(maxsize=1024)
 def decode_plan(m: int, n: int, k: int, processors: int) -> DecodePlan | None:
     """How to multiply m rows by a weight [n, k]; None for more than 64 rows.
 
@@ -156,35 +109,6 @@ def _even_tiles(n: int, rows: int, takers: int) -> int:
     return min(n, -(-fewest // takers) * takers)
 
 
-def gemv_extension(a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """a @ b for one to four rows of a and a 16-bit weight, through the extension. Others as in
-    `wgmma`, or in `tiled` where the GPU is no Hopper.
-
-    a: [..., M, K]; b: [K, N], stored either way round; float32, float16 or bfloat16 on a CUDA
-    device -> [..., M, N]. Errors as reference.contract says.
-    """
-    given = operands(a, b, out)
-    if not given.empty:
-        plan = _plan(given, gemv_plan)
-        if plan is None:
-            _others_extension(given)
-        else:
-            _launch_extension(given, plan)
-    return given.result(out)
-
-
-def gemv_rawmodule(a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The same kernel as `gemv_extension`, through CuPy."""
-    given = operands(a, b, out)
-    if not given.empty:
-        plan = _plan(given, gemv_plan)
-        if plan is None:
-            _others_rawmodule(given)
-        else:
-            _launch_rawmodule(given, plan)
-    return given.result(out)
-
-
 def decode_extension(a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tensor:
     """a @ b for one to 64 rows of a and a 16-bit weight, through the extension; others as in
     `wgmma`.
@@ -192,14 +116,15 @@ def decode_extension(a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tens
     a: [..., M, K]; b: [K, N], stored either way round; float32, float16 or bfloat16 on a CUDA
     device of compute capability 9.0 -> [..., M, N]. Errors as reference.contract says.
     """
-    given = operands(a, b, out)
+    given = operands(a, b, out, compiled().matmul_landing)
     if not given.empty:
-        _check_hopper(given)
-        plan = _plan(given, decode_plan)
+        plan = _plan(given)
         if plan is None:
-            _others_extension(given)
+            matmul.wgmma_extension(given.a, given.b, out=given.out)
         else:
-            _launch_extension(given, plan)
+            left, right, vector = laid_out(given)
+            tile, blocks, tiles = plan
+            compiled().matmul_decode(left, right, given.out, *tile, blocks, tiles, vector)
     return given.result(out)
 
 
@@ -207,52 +132,33 @@ def decode_rawmodule(a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tens
     """The same kernels as `decode_extension`, through CuPy."""
     given = operands(a, b, out)
     if not given.empty:
-        _check_hopper(given)
-        plan = _plan(given, decode_plan)
+        plan = _plan(given)
         if plan is None:
-            _others_rawmodule(given)
+            matmul.wgmma_rawmodule(given.a, given.b, out=given.out)
         else:
             _launch_rawmodule(given, plan)
     return given.result(out)
 
 
-def _plan(
-    given: Operands, choose: Callable[[int, int, int, int], DecodePlan | GemvPlan | None]
-) -> DecodePlan | GemvPlan | None:
-    """None for what neither kernel takes."""
-    if given.a.element_size() != 2 or not is_weight(given.b):
+def _plan(given: Operands) -> DecodePlan | None:
+    """None for what the kernel doesn't take."""
+    if not is_hopper(given.a.get_device()):
+        raise ValueError(
+            f"decode needs a GPU of compute capability 9.0 (Hopper), got {given.a.device}: the "
+            "gemv variant runs on any"
+        )
+    if given.a.element_size() != 2 or not given.is_weight():
         return None
-    return choose(*given.out.shape, given.a.shape[1], _processors(given.a.device))
+    return decode_plan(*given.out.shape, given.a.shape[1], processors(given.a.get_device()))
 
 
-def _laid_out(given: Operands) -> tuple[Tensor, Tensor, bool]:
-    """a and the weight [N, K], and whether both can be read 16 bytes at a time.
-
-    a is copied where that makes it so, since its copy costs little. A weight never is: the kernels
-    then read it element by element.
-    """
-    right = by_rows(given.b.t())
-    vector = is_addressable(right) and right.shape[1] % 8 == 0
-    return addressable(given.a) if vector else given.a, right, vector
-
-
-def _launch_extension(given: Operands, plan: DecodePlan | GemvPlan) -> None:
-    left, right, vector = _laid_out(given)
-    if isinstance(plan, GemvPlan):
-        compiled().matmul_gemv(left, right, given.out, *plan, vector)
-    else:
-        tile, blocks, tiles = plan
-        compiled().matmul_decode(left, right, given.out, *tile, blocks, tiles, vector)
-
-
-def _launch_rawmodule(given: Operands, plan: DecodePlan | GemvPlan) -> None:
+def _launch_rawmodule(given: Operands, plan: DecodePlan) -> None:
     # Named, so that a padded copy lives until the launch has taken it.
-    left, right, vector = _laid_out(given)
+    left, right, vector = laid_out(given)
     m, n = given.out.shape
-    is_gemv = isinstance(plan, GemvPlan)
     rawmodule.launch(
         left,
-        "matmul_gemv.cuh" if is_gemv else "matmul_decode.cuh",
+        "matmul_decode.cuh",
         plan.expression(left.dtype, vector),
         (plan.blocks, 1),
         256,
@@ -262,33 +168,5 @@ def _launch_rawmodule(given: Operands, plan: DecodePlan | GemvPlan) -> None:
             *map(np.int64, (n, left.shape[1], left.stride(0), right.stride(0))),
             *map(np.int64, (plan.tiles, *divmod(n, plan.tiles))),
         ),
-        plan.tile.shared_bytes if isinstance(plan, DecodePlan) else 0,
+        plan.tile.shared_bytes,
     )
-
-
-def _others_extension(given: Operands) -> None:
-    others = matmul.wgmma_extension if _is_hopper(given.a.device) else matmul.tiled_extension
-    others(given.a, given.b, out=given.out)
-
-
-def _others_rawmodule(given: Operands) -> None:
-    others = matmul.wgmma_rawmodule if _is_hopper(given.a.device) else matmul.tiled_rawmodule
-    others(given.a, given.b, out=given.out)
-
-
-def _check_hopper(given: Operands) -> None:
-    if not _is_hopper(given.a.device):
-        raise ValueError(
-            f"decode needs a GPU of compute capability 9.0 (Hopper), got {given.a.device}: the "
-            "gemv variant runs on any"
-        )
-
-
-@functools.cache
-def _is_hopper(device: torch.device) -> bool:
-    return torch.cuda.get_device_capability(device) == (9, 0)
-
-
-@functools.cache
-def _processors(device: torch.device) -> int:
-    return torch.cuda.get_device_properties(device).multi_processor_count

@@ -8,13 +8,25 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 
-__all__ = ["ARITHMETIC", "DEFAULT_ARCHITECTURES", "NVCC", "architectures", "nvrtc_arch"]
+__all__ = [
+    "ARITHMETIC",
+    "DEFAULT_ARCHITECTURES",
+    "NVCC",
+    "NVCC_CUTLASS",
+    "architectures",
+    "nvrtc_arch",
+]
 
 # CuPy always appends -ftz=true, so nvcc gets it too: results under 2^-126 are 0 in both. The rest
 # are both compilers' defaults, written down because the bit-for-bit test rests on them.
 ARITHMETIC = ("--ftz=true", "--prec-div=true", "--prec-sqrt=true", "--fmad=true")
 
 NVCC = ("-O3", *ARITHMETIC)
+
+# CUTLASS asserts on the device; that may call a function, before which the compiler makes every
+# wgmma wait for the last one (C7510). Its kernels are Hopper's own: other architectures would get a
+# stub each, and the build take as long again.
+NVCC_CUTLASS = (*NVCC, "-DNDEBUG", "-gencode=arch=compute_90a,code=sm_90a")
 
 # Where there is no GPU to ask: the oldest architecture whose instructions the sources use, the one
 # that wgmma needs by name, and PTX that later ones can compile for themselves.

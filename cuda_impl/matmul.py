@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from cuda_impl import rawmodule
+from cuda_impl.device import capability, processors
 from cuda_impl.extension import compiled
-from cuda_impl.matrices import addressable, is_addressable, operands, stored
+from cuda_impl.matrices import is_addressable, operands
 from cuda_impl.tensor_map import map_of
 
 __all__ = [
@@ -118,7 +119,7 @@ def naive_extension(a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tenso
     a: [..., M, K]; b: [K, N], stored either way round; float32, float16 or bfloat16 on a CUDA
     device -> [..., M, N]. Errors as reference.contract says.
     """
-    given = operands(a, b, out)
+    given = operands(a, b, out, compiled().matmul_landing)
     if not given.empty:
         compiled().matmul_naive(given.a, given.b, given.out, naive_plan())
     return given.result(out)
@@ -150,10 +151,10 @@ def tiled_extension(a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tenso
     a: [..., M, K]; b: [K, N], stored either way round; float32, float16 or bfloat16 on a CUDA
     device -> [..., M, N]. Errors as reference.contract says.
     """
-    given = operands(a, b, out)
+    given = operands(a, b, out, compiled().matmul_landing)
     if not given.empty:
-        tile = tiled_plan(*given.out.shape, _processors(a.device))
-        compiled().matmul_tiled(given.a, *stored(given.b), given.out, tile)
+        tile = tiled_plan(*given.out.shape, processors(a.get_device()))
+        compiled().matmul_tiled(given.a, *given.stored(), given.out, tile)
     return given.result(out)
 
 
@@ -162,8 +163,8 @@ def tiled_rawmodule(a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tenso
     given = operands(a, b, out)
     if not given.empty:
         m, n = given.out.shape
-        tile = tiled_plan(m, n, _processors(a.device))
-        right, weight = stored(given.b)
+        tile = tiled_plan(m, n, processors(a.get_device()))
+        right, weight = given.stored()
         strides = (given.a.stride(0), right.stride(0))
         rawmodule.launch(
             given.a,
@@ -185,15 +186,15 @@ def wgmma_extension(a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tenso
     a: [..., M, K]; b: [K, N], stored either way round; float32, float16 or bfloat16 on a CUDA
     device of compute capability 9.0 -> [..., M, N]. Errors as reference.contract says.
     """
-    given = operands(a, b, out)
+    given = operands(a, b, out, compiled().matmul_landing)
     if not given.empty and not _suits_wgmma(given.a, given.out):
         tiled_extension(given.a, given.b, out=given.out)
     elif not given.empty:
-        plan = wgmma_plan(*given.out.shape, _processors(a.device))
-        right, weight = stored(given.b)
+        plan = wgmma_plan(*given.out.shape, processors(a.get_device()))
+        right, weight = given.stored()
         compiled().matmul_wgmma(
-            addressable(given.a),
-            addressable(right),
+            given.addressable(given.a),
+            given.addressable(right),
             weight,
             given.out,
             *plan.tile[:4],
@@ -211,11 +212,11 @@ def wgmma_rawmodule(a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tenso
     elif not given.empty:
         from cupy.cuda.function import CPointer
 
-        plan = wgmma_plan(*given.out.shape, _processors(a.device))
+        plan = wgmma_plan(*given.out.shape, processors(a.get_device()))
         tile = plan.tile
-        right, weight = stored(given.b)
+        right, weight = given.stored()
         # Named, so that padded copies and maps live until the launch has taken them.
-        left, right = addressable(given.a), addressable(right)
+        left, right = given.addressable(given.a), given.addressable(right)
         bulk = is_addressable(given.out)
         map_a = map_of(left, tile.rows)
         map_b = map_of(right, tile.cols // tile.cluster if weight else 64)
@@ -239,7 +240,7 @@ def wgmma_rawmodule(a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tenso
 
 
 def _suits_wgmma(a: Tensor, out: Tensor) -> bool:
-    major, minor = _capability(a.device)
+    major, minor = capability(a.get_device())
     if (major, minor) != (9, 0):
         raise ValueError(
             f"wgmma needs a GPU of compute capability 9.0 (Hopper), got {a.device} with "
@@ -251,13 +252,3 @@ def _suits_wgmma(a: Tensor, out: Tensor) -> bool:
 
 def _pointers(*tensors: Tensor) -> tuple[int, ...]:
     return tuple(tensor.data_ptr() for tensor in tensors)
-
-
-@functools.cache
-def _capability(device: torch.device) -> tuple[int, int]:
-    return torch.cuda.get_device_capability(device)
-
-
-@functools.cache
-def _processors(device: torch.device) -> int:
-    return torch.cuda.get_device_properties(device).multi_processor_count

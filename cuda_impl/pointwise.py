@@ -5,6 +5,7 @@ Each op's own file chooses threads and packs; what its tensors allow is found he
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -13,8 +14,14 @@ import torch
 from torch import Tensor
 
 from cuda_impl import rawmodule
+from reference.contract import check_chain, dense, landing
 
-__all__ = ["PackedPlan", "launch_naive", "launch_packed", "plan_for"]
+__all__ = ["PackedPlan", "launch_naive", "launch_packed", "plan_for", "run"]
+
+DEVICES = ("cuda",)
+
+# An op's packed_plan: (rows, cols, bias_packs) -> (threads, packs).
+Choose = Callable[[int, int, bool], tuple[int, int]]
 
 
 class PackedPlan(NamedTuple):
@@ -31,11 +38,11 @@ class PackedPlan(NamedTuple):
     vector: bool
     bias_packs: bool
 
-    def expression(self, op: str, dtype: torch.dtype) -> str:
+    def expression(self, op: str, dtype: torch.dtype, variant: str = "packed") -> str:
         """The kernel's name with its template arguments."""
         flags = f"{self.vector}, {self.bias_packs}".lower()
         ctype = rawmodule.CTYPES[dtype]
-        return f"{op}_packed_kernel<{ctype}, {self.threads}, {self.packs}, {flags}>"
+        return f"{op}_{variant}_kernel<{ctype}, {self.threads}, {self.packs}, {flags}>"
 
     def blocks(self, count: int, cols: int, itemsize: int) -> int:
         """Blocks of the grid, for `count` elements in rows of `cols`."""
@@ -48,22 +55,46 @@ class PackedPlan(NamedTuple):
         return -(-packs // self.threads)
 
 
-def plan_for(
+def run(
+    launch: Callable[[Tensor, Tensor, Tensor, Tensor], None],
     x: Tensor,
     residual: Tensor,
     bias: Tensor,
-    out: Tensor,
-    choose: Callable[[int, int, bool], tuple[int, int]],
-) -> PackedPlan:
-    """What contiguous x, residual, out: [..., cols] and bias: [cols] allow.
+    out: Tensor | None,
+    land: Callable[..., Tensor | None] | None = None,
+) -> Tensor:
+    """launch: from contiguous x, residual and bias to a contiguous tensor like x, none of them
+    empty; land: the extension's chain_landing"""
+    target = land(x, residual, bias, out) if land else None
+    if target is not None:
+        launch(x, residual, bias, target)
+        return target
+    check_chain(x, residual, bias, out, DEVICES)
+    target = landing(out, x.shape, x)
+    if x.numel():
+        launch(dense(x), dense(residual), dense(bias), target)
+    return target if out is None or out is target else out.copy_(target)
 
-    choose: the op's packed_plan, (rows, cols, bias_packs) -> (threads, packs)
-    """
-    cols, itemsize = bias.numel(), x.element_size()
-    vector = (x.data_ptr() | residual.data_ptr() | out.data_ptr()) % 16 == 0
+
+def plan_for(x: Tensor, residual: Tensor, bias: Tensor, out: Tensor, choose: Choose) -> PackedPlan:
+    """What contiguous x, residual, out: [..., cols] and bias: [cols] allow."""
+    return _plan(
+        choose,
+        x.numel(),
+        bias.numel(),
+        x.element_size(),
+        (x.data_ptr() | residual.data_ptr() | out.data_ptr()) % 16 == 0,
+        bias.data_ptr() % 16 == 0,
+    )
+
+
+@functools.lru_cache(maxsize=1024)
+def _plan(
+    choose: Choose, count: int, cols: int, itemsize: int, vector: bool, bias_vector: bool
+) -> PackedPlan:
     # From 2^28 columns on, the kernel that goes by rows could not count within them in 32 bits.
-    bias_packs = vector and (bias.data_ptr() | cols * itemsize) % 16 == 0 and cols < 2**28
-    threads, packs = choose(x.numel() // cols, cols, bias_packs)
+    bias_packs = vector and bias_vector and cols * itemsize % 16 == 0 and cols < 2**28
+    threads, packs = choose(count // cols, cols, bias_packs)
     return PackedPlan(threads, packs, vector, bias_packs)
 
 
@@ -82,14 +113,20 @@ def launch_naive(
 
 
 def launch_packed(
-    op: str, plan: PackedPlan, x: Tensor, residual: Tensor, bias: Tensor, out: Tensor
+    op: str,
+    plan: PackedPlan,
+    x: Tensor,
+    residual: Tensor,
+    bias: Tensor,
+    out: Tensor,
+    variant: str = "packed",
 ) -> None:
-    """The kernel `op`_packed_kernel through CuPy. x, residual, out: [..., cols]; bias: [cols]"""
+    """The kernel `op`_`variant`_kernel through CuPy. x, residual, out: [..., cols]; bias: [cols]"""
     cols, itemsize = bias.numel(), x.element_size()
     rawmodule.launch(
         x,
-        f"{op}_packed.cuh",
-        plan.expression(op, x.dtype),
+        f"{op}_{variant}.cuh",
+        plan.expression(op, x.dtype, variant),
         rawmodule.grid_of(plan.blocks(x.numel(), cols, itemsize)),
         plan.threads,
         (

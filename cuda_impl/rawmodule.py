@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,27 +23,30 @@ CTYPES = {torch.float32: "float", torch.float16: "__half", torch.bfloat16: "__nv
 
 _loaded: dict[tuple[int, str], Any] = {}
 
+# Blocks of a cluster that every device with clusters has; a kernel has to ask for more.
+_PORTABLE_CLUSTER = 8
+_NON_PORTABLE_CLUSTER_ALLOWED = 14  # CUfunction_attribute in cuda.h
+
 
 def launch(
     x: Tensor,
     header: str,
     expression: str,
-    grid: tuple[int, int] | Callable[[Any], tuple[int, int]],
+    grid: tuple[int, int],
     block: int,
     arguments: Sequence[Any],
     shared_bytes: int = 0,
     *,
     prefer_l1: bool = False,
-    prefer_shared: bool = False,
+    cluster: int = 1,
 ) -> None:
     """Launch a kernel on the device of x, on torch's current stream there.
 
     header: its file in csrc/kernels/; expression: its C++ name with template arguments
-    grid: blocks, or what makes them of the loaded kernel
     arguments: a data_ptr() for a pointer, numpy.int32 or numpy.int64 for a number: CuPy passes
         what it gets, without a look at the declaration
-    prefer_l1: as prefer_l1 in csrc/launch.h, which says what it is for; prefer_shared: the
-        opposite
+    prefer_l1: as prefer_l1 in csrc/launch.h, which says what it is for
+    cluster: blocks of the kernel's cluster
     """
     if x.device.index != torch.cuda.current_device():
         with torch.cuda.device(x.device):
@@ -56,14 +59,11 @@ def launch(
                 arguments,
                 shared_bytes,
                 prefer_l1=prefer_l1,
-                prefer_shared=prefer_shared,
+                cluster=cluster,
             )
     function = _loaded.get((x.device.index, expression))
     if function is None:
-        carveout = 0 if prefer_l1 else 100 if prefer_shared else None
-        function = _load(x.device.index, header, expression, shared_bytes, carveout)
-    if callable(grid):
-        grid = grid(function)
+        function = _load(x.device.index, header, expression, shared_bytes, prefer_l1, cluster)
     stream = _stream(torch.cuda.current_stream(x.device).cuda_stream)
     function(grid, (block,), arguments, shared_mem=shared_bytes, stream=stream)
 
@@ -98,9 +98,13 @@ def nvrtc_options(capability: tuple[int, int]) -> tuple[str, ...]:
 
 
 def _load(
-    device: int, header: str, expression: str, shared_bytes: int, carveout: int | None
+    device: int,
+    header: str,
+    expression: str,
+    shared_bytes: int,
+    prefer_l1: bool,
+    cluster: int,
 ) -> Any:
-    """carveout: percent of an SM's memory that the kernel wants to be shared memory"""
     import cupy
 
     module = cupy.RawModule(
@@ -113,8 +117,10 @@ def _load(
     function = module.get_function(expression)
     if shared_bytes > 48 * 1024:
         function.max_dynamic_shared_size_bytes = shared_bytes
-    if carveout is not None:
-        function.preferred_shared_memory_carveout = carveout
+    if prefer_l1:
+        function.preferred_shared_memory_carveout = 0
+    if cluster > _PORTABLE_CLUSTER:
+        cupy.cuda.driver.funcSetAttribute(function.kernel.ptr, _NON_PORTABLE_CLUSTER_ALLOWED, 1)
     _loaded[device, expression] = function
     return function
 

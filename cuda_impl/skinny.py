@@ -7,6 +7,7 @@ it doesn't take goes to `decode` of cuda_impl/decode.py.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -14,15 +15,9 @@ import torch
 from torch import Tensor
 
 from cuda_impl import decode, rawmodule
+from cuda_impl.device import is_hopper, processors
 from cuda_impl.extension import compiled
-from cuda_impl.matrices import (
-    Operands,
-    addressable,
-    by_rows,
-    is_addressable,
-    is_weight,
-    operands,
-)
+from cuda_impl.matrices import Operands, operands
 from cuda_impl.tensor_map import map_of
 
 __all__ = ["skinny_extension", "skinny_rawmodule"]
@@ -110,34 +105,39 @@ def skinny_extension(a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tens
     a: [..., M, K]; b: [K, N], stored either way round; float32, float16 or bfloat16 on a CUDA
     device of compute capability 9.0 -> [..., M, N]. Errors as reference.contract says.
     """
-    given = operands(a, b, out)
-    if not given.empty:
-        plan = _plan(given)
-        if plan is None:
-            decode.decode_extension(given.a, given.b, out=given.out)
-        else:
-            right = by_rows(given.b.t())
-            compiled().matmul_skinny(addressable(given.a), right, given.out, *plan)
-    return given.result(out)
+    given = operands(a, b, out, compiled().matmul_landing)
+    return _run(given, _launch_extension, decode.decode_extension).result(out)
 
 
 def skinny_rawmodule(a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The same kernel as `skinny_extension`, through CuPy."""
-    given = operands(a, b, out)
+    return _run(operands(a, b, out), _launch_rawmodule, decode.decode_rawmodule).result(out)
+
+
+def _run(
+    given: Operands,
+    launch: Callable[[Operands, SkinnyPlan, Tensor], None],
+    others: Callable[..., Tensor],
+) -> Operands:
+    """launch: by a plan and the weight [N, K]; others: what there is no plan for"""
     if not given.empty:
-        plan = _plan(given)
-        if plan is None:
-            decode.decode_rawmodule(given.a, given.b, out=given.out)
+        found = _plan(given)
+        if found is None:
+            others(given.a, given.b, out=given.out)
         else:
-            _launch_rawmodule(given, plan)
-    return given.result(out)
+            launch(given, *found)
+    return given
 
 
-def _launch_rawmodule(given: Operands, plan: SkinnyPlan) -> None:
+def _launch_extension(given: Operands, plan: SkinnyPlan, right: Tensor) -> None:
+    compiled().matmul_skinny(given.addressable(given.a), right, given.out, *plan)
+
+
+def _launch_rawmodule(given: Operands, plan: SkinnyPlan, right: Tensor) -> None:
     from cupy.cuda.function import CPointer
 
     # Named, so that a padded copy and the maps live until the launch has taken them.
-    left, right = addressable(given.a), by_rows(given.b.t())
+    left = given.addressable(given.a)
     map_a, map_weight = map_of(left, plan.batch), map_of(right, plan.rows)
     m, n = given.out.shape
     rawmodule.launch(
@@ -156,9 +156,9 @@ def _launch_rawmodule(given: Operands, plan: SkinnyPlan) -> None:
     )
 
 
-def _plan(given: Operands) -> SkinnyPlan | None:
-    """None for what the kernel doesn't take."""
-    if not _is_hopper(given.a.device):
+def _plan(given: Operands) -> tuple[SkinnyPlan, Tensor] | None:
+    """The plan, and the weight [N, K]; None for what the kernel doesn't take."""
+    if not is_hopper(given.a.get_device()):
         raise ValueError(
             f"skinny needs a GPU of compute capability 9.0 (Hopper), got {given.a.device}: the "
             "tiled variant runs on any"
@@ -166,18 +166,10 @@ def _plan(given: Operands) -> SkinnyPlan | None:
     k, n = given.b.shape
     # The tensor memory accelerator counts in 32 bits, and addresses only some rows: of a they are
     # copied where it has to be, but a copy of the weight takes longer than `decode`.
-    if given.a.element_size() != 2 or max(k, n) >= 2**30 or not is_weight(given.b):
+    if given.a.element_size() != 2 or max(k, n) >= 2**30 or not given.is_weight():
         return None
-    if not is_addressable(by_rows(given.b.t())):
+    right, _ = given.stored()
+    if not given.is_addressable(right):
         return None
-    return skinny_plan(given.out.shape[0], n, k, _processors(given.a.device))
-
-
-@functools.cache
-def _is_hopper(device: torch.device) -> bool:
-    return torch.cuda.get_device_capability(device) == (9, 0)
-
-
-@functools.cache
-def _processors(device: torch.device) -> int:
-    return torch.cuda.get_device_properties(device).multi_processor_count
+    plan = skinny_plan(given.out.shape[0], n, k, processors(given.a.get_device()))
+    return None if plan is None else (plan, right)

@@ -6,25 +6,20 @@ Formula: exp(x - max) / sum(exp(x - max)) over the last dimension, in float32 in
 from __future__ import annotations
 
 import functools
-import math
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from cuda_impl import rawmodule
-from cuda_impl.clusters import clusters_at_once
+from cuda_impl.device import capability, processors
 from cuda_impl.extension import compiled
 from cuda_impl.softmax_plan import (
-    LINE,
     RowPlan,
-    StreamedPlan,
     block_plan,
     naive_plan,
     online_plan,
     registers_plan,
-    streamed_plan,
 )
 from reference.contract import check_softmax, dense, landing
 
@@ -37,8 +32,6 @@ __all__ = [
     "online_rawmodule",
     "registers_extension",
     "registers_rawmodule",
-    "streamed_extension",
-    "streamed_rawmodule",
 ]
 
 DEVICES = ("cuda",)
@@ -50,24 +43,23 @@ def naive_extension(x: Tensor, *, out: Tensor | None = None) -> Tensor:
     x: [..., cols] float32, float16 or bfloat16 on a CUDA device -> like x. Errors as
     reference.contract says.
     """
-    check_softmax(x, out, DEVICES)
-    target = landing(out, x.shape, x)
-    if x.numel():
-        cols = x.shape[-1]
-        compiled().softmax_naive(dense(x).view(-1, cols), target.view(-1, cols), naive_plan())
-    return target if out is None or out is target else out.copy_(target)
+
+    def launch(source: Tensor, target: Tensor) -> None:
+        compiled().softmax_naive(source, target, naive_plan())
+
+    return _run(launch, x, out, compiled().softmax_landing)
 
 
 def naive_rawmodule(x: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The same kernel as `naive_extension`, through CuPy."""
-    check_softmax(x, out, DEVICES)
-    target = landing(out, x.shape, x)
-    if x.numel():
+
+    def launch(source: Tensor, target: Tensor) -> None:
         threads = naive_plan()
         expression = f"softmax_naive_kernel<{rawmodule.CTYPES[x.dtype]}>"
-        blocks = -(-_rows(x) // threads)
-        _launch(dense(x), target, "softmax_naive.cuh", expression, blocks, threads)
-    return target if out is None or out is target else out.copy_(target)
+        blocks = -(-_rows(source) // threads)
+        _launch(source, target, "softmax_naive.cuh", expression, blocks, threads)
+
+    return _run(launch, x, out)
 
 
 def block_extension(x: Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -76,23 +68,22 @@ def block_extension(x: Tensor, *, out: Tensor | None = None) -> Tensor:
     x: [..., cols] float32, float16 or bfloat16 on a CUDA device -> like x. Errors as
     reference.contract says.
     """
-    check_softmax(x, out, DEVICES)
-    target = landing(out, x.shape, x)
-    if x.numel():
-        cols = x.shape[-1]
-        compiled().softmax_block(dense(x).view(-1, cols), target.view(-1, cols), block_plan())
-    return target if out is None or out is target else out.copy_(target)
+
+    def launch(source: Tensor, target: Tensor) -> None:
+        compiled().softmax_block(source, target, block_plan())
+
+    return _run(launch, x, out, compiled().softmax_landing)
 
 
 def block_rawmodule(x: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The same kernel as `block_extension`, through CuPy."""
-    check_softmax(x, out, DEVICES)
-    target = landing(out, x.shape, x)
-    if x.numel():
+
+    def launch(source: Tensor, target: Tensor) -> None:
         threads = block_plan()
         expression = f"softmax_block_kernel<{rawmodule.CTYPES[x.dtype]}, {threads}>"
-        _launch(dense(x), target, "softmax_block.cuh", expression, _rows(x), threads)
-    return target if out is None or out is target else out.copy_(target)
+        _launch(source, target, "softmax_block.cuh", expression, _rows(source), threads)
+
+    return _run(launch, x, out)
 
 
 def online_extension(x: Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -101,23 +92,22 @@ def online_extension(x: Tensor, *, out: Tensor | None = None) -> Tensor:
     x: [..., cols] float32, float16 or bfloat16 on a CUDA device -> like x. Errors as
     reference.contract says.
     """
-    check_softmax(x, out, DEVICES)
-    target = landing(out, x.shape, x)
-    if x.numel():
-        cols = x.shape[-1]
-        compiled().softmax_online(dense(x).view(-1, cols), target.view(-1, cols), online_plan())
-    return target if out is None or out is target else out.copy_(target)
+
+    def launch(source: Tensor, target: Tensor) -> None:
+        compiled().softmax_online(source, target, online_plan())
+
+    return _run(launch, x, out, compiled().softmax_landing)
 
 
 def online_rawmodule(x: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The same kernel as `online_extension`, through CuPy."""
-    check_softmax(x, out, DEVICES)
-    target = landing(out, x.shape, x)
-    if x.numel():
+
+    def launch(source: Tensor, target: Tensor) -> None:
         threads = online_plan()
         expression = f"softmax_online_kernel<{rawmodule.CTYPES[x.dtype]}, {threads}>"
-        _launch(dense(x), target, "softmax_online.cuh", expression, _rows(x), threads)
-    return target if out is None or out is target else out.copy_(target)
+        _launch(source, target, "softmax_online.cuh", expression, _rows(source), threads)
+
+    return _run(launch, x, out)
 
 
 def registers_extension(x: Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -126,22 +116,17 @@ def registers_extension(x: Tensor, *, out: Tensor | None = None) -> Tensor:
     x: [..., cols] float32, float16 or bfloat16 on a CUDA device -> like x. Errors as
     reference.contract says.
     """
-    check_softmax(x, out, DEVICES)
-    target = landing(out, x.shape, x)
-    if x.numel():
-        cols = x.shape[-1]
-        source = dense(x)
-        plan = _registers_plan(source, target)
-        compiled().softmax_registers(source.view(-1, cols), target.view(-1, cols), *plan)
-    return target if out is None or out is target else out.copy_(target)
+
+    def launch(source: Tensor, target: Tensor) -> None:
+        compiled().softmax_registers(source, target, *_registers_plan(source, target))
+
+    return _run(launch, x, out, compiled().softmax_landing)
 
 
 def registers_rawmodule(x: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The same kernels as `registers_extension`, through CuPy."""
-    check_softmax(x, out, DEVICES)
-    target = landing(out, x.shape, x)
-    if x.numel():
-        source = dense(x)
+
+    def launch(source: Tensor, target: Tensor) -> None:
         plan = _registers_plan(source, target)
         _launch(
             source,
@@ -152,65 +137,29 @@ def registers_rawmodule(x: Tensor, *, out: Tensor | None = None) -> Tensor:
             plan.block,
             # Only the online kernel takes rows of more than 2^31 elements.
             width=np.int32 if plan.elements else np.int64,
+            cluster=plan.cluster,
         )
-    return target if out is None or out is target else out.copy_(target)
+
+    return _run(launch, x, out)
 
 
-def streamed_extension(x: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """Softmax over the last dimension, long rows while the next ones arrive, through the extension.
-
-    Other rows, and other devices than Hopper, as in `registers_extension`.
-
-    x: [..., cols] float32, float16 or bfloat16 on a CUDA device -> like x. Errors as
-    reference.contract says.
-    """
+def _run(
+    launch: Callable[[Tensor, Tensor], None],
+    x: Tensor,
+    out: Tensor | None,
+    land: Callable[..., Tensor | None] | None = None,
+) -> Tensor:
+    """launch: from contiguous x to a contiguous tensor of its shape, neither of them empty
+    land: the extension's softmax_landing"""
+    target = land(x, out) if land else None
+    if target is not None:
+        launch(x, target)
+        return target
     check_softmax(x, out, DEVICES)
     target = landing(out, x.shape, x)
     if x.numel():
-        cols = x.shape[-1]
-        source = dense(x)
-        plan = _streamed_plan(source, target)
-        if plan is None:
-            registers_extension(source, out=target)
-        else:
-            compiled().softmax_streamed(source.view(-1, cols), target.view(-1, cols), *plan)
+        launch(dense(x), target)
     return target if out is None or out is target else out.copy_(target)
-
-
-def streamed_rawmodule(x: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The same kernel as `streamed_extension`, through CuPy; other rows as in
-    `registers_rawmodule`."""
-    check_softmax(x, out, DEVICES)
-    target = landing(out, x.shape, x)
-    if x.numel():
-        source = dense(x)
-        plan = _streamed_plan(source, target)
-        if plan is None:
-            registers_rawmodule(source, out=target)
-        else:
-            _launch_streamed(source, target, plan)
-    return target if out is None or out is target else out.copy_(target)
-
-
-def _launch_streamed(source: Tensor, target: Tensor, plan: StreamedPlan) -> None:
-    rows = _rows(source)
-
-    def grid(kernel: Any) -> tuple[int, int]:
-        clusters = clusters_at_once(
-            kernel.kernel.ptr, plan.cluster, plan.threads, plan.shared_bytes
-        )
-        return min(rows, clusters) * plan.cluster, 1
-
-    rawmodule.launch(
-        source,
-        "softmax_streamed.cuh",
-        plan.expression(source.dtype),
-        grid,
-        plan.threads,
-        (source.data_ptr(), target.data_ptr(), np.int64(rows), np.int32(source.shape[-1])),
-        plan.shared_bytes,
-        prefer_shared=True,
-    )
 
 
 def _launch(
@@ -222,8 +171,9 @@ def _launch(
     threads: int,
     *,
     width: type[np.int32] | type[np.int64] = np.int64,
+    cluster: int = 1,
 ) -> None:
-    """width: of the number of columns, as the kernel declares it"""
+    """width: of the number of columns, as the kernel declares it; cluster: its blocks"""
     rawmodule.launch(
         source,
         header,
@@ -237,6 +187,7 @@ def _launch(
             width(source.shape[-1]),
         ),
         prefer_l1=True,
+        cluster=cluster,
     )
 
 
@@ -245,46 +196,16 @@ def _rows(x: Tensor) -> int:
 
 
 def _registers_plan(source: Tensor, target: Tensor) -> RowPlan:
+    cols, itemsize = source.size(-1), source.element_size()
+    whole = (source.data_ptr() | target.data_ptr() | cols * itemsize) % 16 == 0
+    return _plan(source.numel() // cols, cols, itemsize, whole, source.get_device())
+
+
+@functools.lru_cache(maxsize=1024)
+def _plan(rows: int, cols: int, itemsize: int, whole: bool, device: int) -> RowPlan:
+    major, _ = capability(device)
+    # Eight blocks a cluster are portable; sixteen are had by asking, on GPUs of data centres.
+    most_blocks = 1 if major < 9 else 16 if major < 12 else 8
     return registers_plan(
-        _rows(source),
-        source.shape[-1],
-        source.element_size(),
-        _whole(source, target),
-        processors=_processors(source.device),
-        clusters=_has_clusters(source.device),
+        rows, cols, itemsize, whole, processors=processors(device), most_blocks=most_blocks
     )
-
-
-def _streamed_plan(source: Tensor, target: Tensor) -> StreamedPlan | None:
-    here, there = source.data_ptr(), target.data_ptr()
-    # The kernel is Hopper's, and moves the same 16 bytes of both.
-    if (here ^ there) % 16 or not _is_hopper(source.device):
-        return None
-    ends = here | there | source.shape[-1] * source.element_size()
-    return streamed_plan(
-        _rows(source),
-        source.shape[-1],
-        source.element_size(),
-        math.gcd(ends, LINE),
-        processors=_processors(source.device),
-    )
-
-
-def _whole(source: Tensor, target: Tensor) -> bool:
-    ends = source.data_ptr() | target.data_ptr() | source.shape[-1] * source.element_size()
-    return ends % 16 == 0
-
-
-@functools.cache
-def _is_hopper(device: torch.device) -> bool:
-    return torch.cuda.get_device_capability(device) == (9, 0)
-
-
-@functools.cache
-def _has_clusters(device: torch.device) -> bool:
-    return torch.cuda.get_device_capability(device) >= (9, 0)
-
-
-@functools.cache
-def _processors(device: torch.device) -> int:
-    return torch.cuda.get_device_properties(device).multi_processor_count

@@ -14,54 +14,56 @@ import torch
 from cuda_impl import rawmodule
 
 __all__ = [
-    "LINE",
     "RowPlan",
-    "StreamedPlan",
     "block_plan",
     "few_plan",
     "naive_plan",
     "online_plan",
     "registers_plan",
-    "streamed_plan",
 ]
 
-# Floats of a row that a thread holds at most: with those, 1024 threads fit an SM's registers, and
-# have 64 KB of 16-bit data in flight between them.
-HELD = 32
-
-# (threads, blocks) that share a row, fewest first; the first that can hold the row is taken.
-SHARED_BY = (
-    # Lanes of one warp, and several rows a warp: few shuffles, no barrier.
-    (4, 1),
-    (8, 1),
-    (16, 1),
-    (32, 1),
-    # One barrier. Blocks stay small, so that an SM has several, in different phases: while one
-    # waits for its loads another computes and a third stores.
-    (64, 1),
-    (128, 1),
-    (256, 1),
-    (512, 1),
-    # A block alone on its SM.
-    (1024, 1),
-    # A cluster shares the row, through distributed shared memory.
-    (1024, 2),
-    (512, 8),
-    # As far as registers and portable clusters reach: 262144 columns, 0.7 of a copy in 16 bits.
-    (1024, 8),
-)
-
-# The same for 16-bit rows that one block of an SM would hold as floats: its loads, exponentials and
-# stores would take turns, 0.92 of a copy at 32768 columns. They are kept in 16 bits, twice as many
-# a thread. Three blocks of 256 threads fit an SM, whose 80 registers a thread hold 64 elements
-# without spills: 96 KB of the row on their way, where 1024 threads of floats have 64 KB. 131072
-# columns: 0.974 of a copy, and 0.85 as floats.
-PACKED_FROM = 16385
-PACKED_HELD = (48, 56, 64)
-PACKED_SHARED_BY = ((256, 2), (256, 4), (256, 8))
-
-# Before compute capability 9.0 there are no clusters.
-SHARED_BY_ONE_BLOCK = tuple(pair for pair in SHARED_BY if pair[1] == 1)
+# (threads, blocks, elements a thread) that share a row, by bytes an element; the first that can
+# hold the row is taken. A share that isn't full costs as much time as one that is, so there are
+# many.
+SHARED_BY = {
+    2: (
+        # Lanes of one warp, and several rows a warp. Sixteen lanes and more as soon as they have
+        # a pack each: at 128 columns 1.00 of a copy, where four lanes of 32 elements have 0.96.
+        *((4, 1, 8), (8, 1, 8), (16, 1, 8), (16, 1, 16), (32, 1, 16)),
+        # A warp a row: no barrier, and whoever is done makes room for the next. 1.00 to 0.98.
+        # More than 32 elements are kept in 16 bits, twice as many a register.
+        *((32, 1, held) for held in (24, 32, 40, 48, 56, 64, 80, 96)),
+        # One barrier. Blocks stay small, so that an SM has several, in different phases: while one
+        # waits for its loads another computes and a third stores. 0.97.
+        *((128, 1, held) for held in (32, 40, 48, 56)),
+        # Two of them, through distributed shared memory: 0.98, where one of 256 threads has 0.96.
+        (128, 2, 32),
+        *((128, 1, 80), (256, 2, 24), (512, 1, 32), (512, 1, 40)),
+        # Three blocks of 256 threads fit an SM, whose 80 registers a thread hold 64 elements: 96 KB
+        # of the row on their way. As floats they had 64 KB, and 0.85 at 131072 columns; now 0.98.
+        *((256, 2, 48), (256, 2, 56), (128, 4, 64)),
+        *((256, 4, held) for held in (40, 48)),
+        # GPT-2's vocabulary, 50257: 0.97, and 0.92 in shares of 56 that are not full.
+        (256, 5, 40),
+        *((256, 4, held) for held in (56, 64)),
+        *((256, 8, held) for held in (40, 48, 56, 64)),
+        # As far as clusters reach: 0.95 at 262144 columns.
+        *((256, 16, held) for held in (40, 48, 56, 64)),
+        # Where there are no clusters: a block alone on its SM.
+        *((1024, 1, 24), (1024, 1, 32)),
+    ),
+    4: (
+        *((4, 1, 8), (8, 1, 8), (16, 1, 8), (16, 1, 16), (32, 1, 16)),
+        *((32, 1, held) for held in (24, 32, 40, 48, 56, 64)),
+        *((128, 1, 24), (128, 2, 16), (256, 1, 24), (256, 2, 16)),
+        *((512, 1, 24), (256, 2, 32), (512, 2, 24), (512, 2, 32)),
+        # 50257 columns: 0.98.
+        *((256, 8, held) for held in (20, 24, 28)),
+        (512, 4, 32),
+        *((512, blocks, held) for blocks in (8, 16) for held in (24, 32)),
+        *((512, 1, 32), (1024, 1, 24), (1024, 1, 32)),
+    ),
+}
 
 # The same for rows that are too few to fill the device, where what counts is when the last of its
 # threads is done: more of them, with less to compute each, and so on more multiprocessors.
@@ -80,41 +82,12 @@ FEW_SHARED_BY = (
     (512, 8, 32),
 )
 
+# Bytes at whose multiples warps divide a row that starts anywhere.
+LINE = 128
+
 # Threads a multiprocessor up to which rows count as few: with twice as many, 64 rows of 32000 take
 # longer (6.0 us) than with a block each (5.6 us).
 FEW_THREADS = 1024
-
-
-# (threads, floats a thread, blocks) that share a row of `streamed`, fewest first; the first that
-# can hold the row is taken. A block alone on its SM: at 50257 columns 0.85 of a copy, where two of
-# 512 threads have 0.75 and four of 256 have 0.80. Portable clusters end at eight blocks.
-STREAMED_BY = (
-    (1024, 24, 1),
-    (1024, 32, 1),
-    (1024, 24, 2),
-    (1024, 32, 2),
-    (1024, 24, 4),
-    (1024, 32, 4),
-    (1024, 24, 8),
-    (1024, 32, 8),
-)
-
-# Rows that start and end at 16 bytes are streamed where registers would hold them as floats: at
-# 262144 columns 0.90 and 0.72 of a copy. Up to 131072 registers are faster: 0.97 and 0.89.
-STREAMED_FROM = 131073
-
-# Rows that start anywhere: at 50257 columns 0.85 and 0.73.
-STREAMED_ANYWHERE_FROM = 16385
-
-# Threads that an SM holds, by their registers.
-STREAMED_THREADS = 1024
-
-# Bytes at whose multiples blocks divide a row between them.
-LINE = 128
-
-# Packs a thread that a block has in shared memory, of its row and of those to come: 144 KB. With
-# 13, all that there is, 262144 columns have 0.897 of a copy and not 0.904.
-SLOTS = 9
 
 
 class RowPlan(NamedTuple):
@@ -146,38 +119,13 @@ class RowPlan(NamedTuple):
     @property
     def block(self) -> int:
         """Threads a block. Short rows share one: kBlockOf in csrc/kernels/softmax_registers.cuh."""
+        if self.threads == 32 and self.elements >= 24:
+            return 32
         return max(self.threads, 128)
 
     def blocks(self, rows: int) -> int:
         """Blocks of the whole grid."""
         return -(-rows * self.threads // self.block) * self.cluster
-
-
-class StreamedPlan(NamedTuple):
-    """Who computes a row of softmax while the next ones arrive.
-
-    threads, elements, cluster: as in RowPlan
-    slots: packs a thread in shared memory
-    whole: rows of x and out start and end at 128-byte lines
-    """
-
-    threads: int
-    elements: int
-    cluster: int
-    slots: int
-    whole: bool
-
-    def expression(self, dtype: torch.dtype) -> str:
-        """The kernel's name with its template arguments."""
-        return (
-            f"softmax_streamed_kernel<{rawmodule.CTYPES[dtype]}, {self.threads}, {self.elements}, "
-            f"{self.cluster}, {self.slots}, {str(self.whole).lower()}>"
-        )
-
-    @property
-    def shared_bytes(self) -> int:
-        """A block's ring: kRingBytes in csrc/kernels/softmax_streamed.cuh."""
-        return self.threads * self.slots * 16
 
 
 def naive_plan() -> int:
@@ -197,69 +145,38 @@ def online_plan() -> int:
 
 @functools.lru_cache(maxsize=1024)
 def registers_plan(
-    rows: int, cols: int, itemsize: int, whole: bool, *, processors: int, clusters: bool
+    rows: int, cols: int, itemsize: int, whole: bool, *, processors: int, most_blocks: int
 ) -> RowPlan:
     """Who computes a row of `cols` elements, of `rows`.
 
-    whole: see RowPlan; processors: multiprocessors of the device; clusters: whether it has them
+    whole: see RowPlan; processors: multiprocessors of the device; most_blocks: of
+    a cluster on it, 1 where there are none
     """
-    slots = _slots(cols, itemsize, whole)
-    few = few_plan(rows, slots, whole, processors) if clusters else None
+    few = few_plan(rows, cols, itemsize, whole, processors) if most_blocks > 1 else None
     if few is not None:
         return few
-    if itemsize == 2 and slots >= PACKED_FROM and clusters:
-        for threads, blocks in PACKED_SHARED_BY:
-            for held in PACKED_HELD:
-                if slots <= threads * blocks * held:
-                    return RowPlan(threads, held, blocks, whole)
-    for threads, blocks in SHARED_BY if clusters else SHARED_BY_ONE_BLOCK:
-        share = -(-slots // (threads * blocks * 8)) * 8
-        if share <= HELD:
-            return RowPlan(threads, share, blocks, whole)
+    for threads, blocks, elements in SHARED_BY[itemsize]:
+        fits = blocks <= most_blocks
+        if fits and _holds(threads, blocks, elements, cols, itemsize, whole):
+            return RowPlan(threads, elements, blocks, whole)
     # Two reads of a row, whatever its length.
     return RowPlan(online_plan(), 0, 1, False)
 
 
-@functools.lru_cache(maxsize=1024)
-def streamed_plan(
-    rows: int, cols: int, itemsize: int, boundary: int, *, processors: int
-) -> StreamedPlan | None:
-    """Who computes a row of `cols` elements, of `rows`; None: `registers_plan` says who.
-
-    boundary: bytes of which all rows of x and out start and end at multiples; processors:
-    multiprocessors of the device, a Hopper
-    """
-    # A row that starts anywhere in a line is counted from there.
-    whole = boundary % LINE == 0
-    before = 0 if whole else LINE // itemsize - 1
-    pack = 16 // itemsize
-    slots = (before + cols + pack - 1) // pack * pack
-    if slots < (STREAMED_ANYWHERE_FROM if boundary % 16 else STREAMED_FROM):
-        return None
-    for threads, elements, blocks in STREAMED_BY:
-        if slots <= threads * elements * blocks:
-            # All rows at once: nothing comes after them.
-            if rows * threads * blocks <= processors * STREAMED_THREADS:
-                return None
-            return StreamedPlan(threads, elements, blocks, SLOTS, whole)
-    return None
-
-
-def few_plan(rows: int, slots: int, whole: bool, processors: int) -> RowPlan | None:
-    """Who computes a row where all rows fit the device at once with room to spare; else None.
-
-    slots: elements of a row, with those beside it that its first and last 16 bytes may have
-    """
-    if slots <= 256:  # more lanes would have nothing to hold
+def few_plan(rows: int, cols: int, itemsize: int, whole: bool, processors: int) -> RowPlan | None:
+    """Who computes a row where all rows fit the device at once with room to spare; else None."""
+    if cols <= 256:  # more lanes would have nothing to hold
         return None
     for threads, blocks, elements in FEW_SHARED_BY:
         fits = rows * threads * blocks <= processors * FEW_THREADS
-        if fits and slots <= threads * blocks * elements:
+        if fits and _holds(threads, blocks, elements, cols, itemsize, whole):
             return RowPlan(threads, elements, blocks, whole)
     return None
 
 
-def _slots(cols: int, itemsize: int, whole: bool) -> int:
+def _holds(threads: int, blocks: int, elements: int, cols: int, itemsize: int, whole: bool) -> bool:
+    """Whether they hold a row wherever it starts; kBoundaryOf in csrc/kernels/softmax_registers.cuh
+    says where packs are counted from."""
     pack = 16 // itemsize
-    # A row that starts and ends anywhere touches up to two partial packs.
-    return cols if whole else (cols + 2 * (pack - 1)) // pack * pack
+    before = 0 if whole else (LINE if threads > 32 else 16) // itemsize - 1
+    return -(-(before + cols) // pack) * pack <= threads * blocks * elements

@@ -1,4 +1,5 @@
-"""Finds CUDA's compiler, headers and runtime library, from a system toolkit or from pip's packages.
+"""Finds CUDA's compiler, headers and runtime library, from a system toolkit or from pip's packages,
+and CUTLASS.
 
 Only setup.py and rawmodule.py ask. Importing this looks at nothing; each function looks when it
 is called, and says in one sentence what is missing and which command mends it.
@@ -17,7 +18,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 __all__ = [
+    "NO_CUTLASS",
     "ToolkitError",
+    "find_cutlass",
     "find_ninja",
     "find_toolkit",
     "header_folders",
@@ -31,6 +34,12 @@ SYSTEM_NVCC = Path("/usr/local/cuda/bin/nvcc")
 # nvcc from PyPI is split: the driver, its internal headers, the optimiser, and the C++ headers
 # that cuda_fp16.h includes.
 PIP_PACKAGES = ("nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm", "nvidia-cuda-cccl")
+
+# PyPI's newest, which compiles with CUDA 13. What it depends on is for its Python half alone.
+NO_CUTLASS = (
+    "CUTLASS's headers are not there: pip install --no-deps nvidia-cutlass==4.2.0.0, "
+    "or set CUTLASS_HOME to the folder above their `include`"
+)
 
 
 class ToolkitError(RuntimeError):
@@ -70,6 +79,27 @@ def find_ninja() -> Path:
     if found is None:
         raise ToolkitError("ninja, which runs the compilers, is not installed: pip install ninja")
     return Path(found).parent
+
+
+def find_cutlass() -> Path | None:
+    """The folder of <cutlass/cutlass.h> and <cute/tensor.hpp>; None where CUTLASS is not there.
+
+    CUTLASS_HOME, the folder above `include`, decides if set; else pip's nvidia-cutlass, which keeps
+    its headers in a Python package.
+    """
+    home = os.environ.get("CUTLASS_HOME")
+    if home:
+        include = Path(home) / "include"
+        if not (include / "cutlass" / "cutlass.h").is_file():
+            raise ToolkitError(
+                f"CUTLASS_HOME is {home}, where there is no include/cutlass/cutlass.h: "
+                "unset or mend it"
+            )
+        return include.resolve()
+    spec = importlib.util.find_spec("cutlass_library")
+    places = spec.submodule_search_locations if spec and spec.submodule_search_locations else ()
+    folders = [Path(place) / "source" / "include" for place in places]
+    return next((f for f in folders if (f / "cutlass" / "cutlass.h").is_file()), None)
 
 
 def require_host() -> None:

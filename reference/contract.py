@@ -19,13 +19,19 @@ __all__ = ["check_chain", "check_matmul", "check_softmax", "dense", "landing"]
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
+# Looked up in torch they would take as long as the comparison. Every call of a kernel goes through
+# here, and small ones take no longer than that.
+STRIDED = torch.strided
+CONTIGUOUS = torch.contiguous_format
+
 
 def check_softmax(x: Tensor, out: Tensor | None, devices: tuple[str, ...]) -> None:
     """x: [..., cols] with one or more dimensions. devices: the device types of the tier."""
     _check_input("x", x, devices)
     if x.dim() == 0:
         raise ValueError("x must have one or more dimensions, got a 0-d tensor")
-    _check_out(out, x.shape, x=x)
+    if out is not None:
+        _check_out(out, x.shape, x=x)
     _check_forward_only(x=x, out=out)
 
 
@@ -36,9 +42,11 @@ def check_chain(
     _check_input("x", x, devices)
     if x.dim() == 0:
         raise ValueError("x must have one or more dimensions, got a 0-d tensor")
-    _check_beside("residual", residual, "x", x, tuple(x.shape))
-    _check_beside("bias", bias, "x", x, tuple(x.shape[-1:]))
-    _check_out(out, x.shape, x=x, residual=residual, bias=bias)
+    shape = x.shape
+    _check_beside("residual", residual, "x", x, shape)
+    _check_beside("bias", bias, "x", x, shape[-1:])
+    if out is not None:
+        _check_out(out, shape, x=x, residual=residual, bias=bias)
     _check_forward_only(x=x, residual=residual, bias=bias, out=out)
 
 
@@ -50,19 +58,21 @@ def check_matmul(a: Tensor, b: Tensor, out: Tensor | None, devices: tuple[str, .
     _check_tensor("b", b)
     if b.dim() != 2:
         raise ValueError(f"b must be [K, N] with two dimensions, got shape {tuple(b.shape)}")
-    if b.shape[0] != a.shape[-1]:
+    *leading, k = a.shape
+    if b.shape[0] != k:
         raise ValueError(
-            f"b must be [K, N] with K = {a.shape[-1]}, the last size of a {tuple(a.shape)}, "
+            f"b must be [K, N] with K = {k}, the last size of a {tuple(a.shape)}, "
             f"got shape {tuple(b.shape)}"
         )
     _check_same("b", b, "a", a)
-    _check_out(out, torch.Size((*a.shape[:-1], b.shape[1])), a=a, b=b)
+    if out is not None:
+        _check_out(out, (*leading, b.shape[1]), a=a, b=b)
     _check_forward_only(a=a, b=b, out=out)
 
 
 def dense(x: Tensor) -> Tensor:
     """x itself where a kernel can walk it linearly, else a contiguous copy with bits resolved."""
-    return x.resolve_neg().contiguous()
+    return x if x.is_contiguous() and not x.is_neg() else x.resolve_neg().contiguous()
 
 
 def landing(out: Tensor | None, shape: torch.Size | tuple[int, ...], like: Tensor) -> Tensor:
@@ -73,13 +83,15 @@ def landing(out: Tensor | None, shape: torch.Size | tuple[int, ...], like: Tenso
     """
     if out is not None and out.is_contiguous() and not out.is_neg():
         return out
-    return torch.empty(shape, dtype=like.dtype, device=like.device)
+    if shape == like.shape:  # in a third of the time
+        return torch.empty_like(like, memory_format=CONTIGUOUS)
+    return like.new_empty(shape)
 
 
 def _check_tensor(name: str, value: object) -> None:
     if not isinstance(value, Tensor):
         raise TypeError(f"{name} must be a torch.Tensor, got {type(value).__name__}")
-    if value.layout != torch.strided:
+    if value.layout is not STRIDED:
         raise TypeError(f"{name} must be a dense (strided) tensor, got layout {value.layout}")
 
 
@@ -90,14 +102,15 @@ def _check_input(name: str, value: Tensor, devices: tuple[str, ...]) -> None:
         raise TypeError(
             f"{name} must have one of the dtypes {accepted}, got {dtype_name(value.dtype)}"
         )
-    if value.device.type not in devices:
+    # The type of a device is spelled anew at each look; is_cuda is a bit.
+    if not (value.is_cuda and "cuda" in devices) and value.device.type not in devices:
         raise ValueError(
             f"{name} must be on a device of type {' or '.join(devices)}, got {value.device}"
         )
 
 
 def _check_same(name: str, value: Tensor, like_name: str, like: Tensor) -> None:
-    if value.dtype != like.dtype:
+    if value.dtype is not like.dtype:
         raise TypeError(
             f"{name} must have the dtype of {like_name}, {dtype_name(like.dtype)}, "
             f"got {dtype_name(value.dtype)}"
@@ -109,20 +122,18 @@ def _check_same(name: str, value: Tensor, like_name: str, like: Tensor) -> None:
 
 
 def _check_beside(
-    name: str, value: Tensor, like_name: str, like: Tensor, shape: tuple[int, ...]
+    name: str, value: Tensor, like_name: str, like: Tensor, shape: torch.Size
 ) -> None:
     _check_tensor(name, value)
-    if tuple(value.shape) != shape:
+    if value.shape != shape:
         raise ValueError(
-            f"{name} must have shape {shape} to go with {like_name} {tuple(like.shape)}, "
+            f"{name} must have shape {tuple(shape)} to go with {like_name} {tuple(like.shape)}, "
             f"got {tuple(value.shape)}"
         )
     _check_same(name, value, like_name, like)
 
 
-def _check_out(out: Tensor | None, shape: torch.Size, **inputs: Tensor) -> None:
-    if out is None:
-        return
+def _check_out(out: Tensor, shape: tuple[int, ...], **inputs: Tensor) -> None:
     _check_tensor("out", out)
     first_name, first = next(iter(inputs.items()))
     if out.shape != shape:
@@ -133,16 +144,17 @@ def _check_out(out: Tensor | None, shape: torch.Size, **inputs: Tensor) -> None:
             f"out must not hold one element at two places, got strides {out.stride()} "
             f"for shape {tuple(out.shape)}"
         )
+    out_start, out_end = _extent(out)
     for name, value in inputs.items():
-        if _share_memory(out, value):
+        start, end = _extent(value)
+        # Address ranges: strict, so interleaved views count too. An empty one meets none.
+        if max(start, out_start) < min(end, out_end):
             raise ValueError(f"out must not share memory with {name}: pass a tensor of its own")
 
 
 def _check_forward_only(**tensors: Tensor | None) -> None:
-    if not torch.is_grad_enabled():
-        return
     for name, value in tensors.items():
-        if value is not None and value.requires_grad:
+        if value is not None and value.requires_grad and torch.is_grad_enabled():
             raise ValueError(
                 f"{name} requires grad, and these ops are forward only: "
                 f"call them under torch.no_grad() or pass {name}.detach()"
@@ -151,20 +163,11 @@ def _check_forward_only(**tensors: Tensor | None) -> None:
 
 def _extent(x: Tensor) -> tuple[int, int]:
     """First byte of x and the byte after its last."""
-    if x.is_contiguous():  # the usual case: a walk over the strides would take microseconds
-        return x.data_ptr(), x.data_ptr() + x.nbytes
-    last = sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True))
     start = x.data_ptr()
+    if x.is_contiguous():  # the usual case: a walk over the strides would take microseconds
+        return start, start + x.nbytes
+    last = sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True))
     return start, start + (last + 1) * x.element_size()
-
-
-def _share_memory(x: Tensor, y: Tensor) -> bool:
-    """Whether the address ranges of x and y meet: strict, so interleaved views count too."""
-    if x.numel() == 0 or y.numel() == 0:
-        return False
-    x_start, x_end = _extent(x)
-    y_start, y_end = _extent(y)
-    return x_start < y_end and y_start < x_end
 
 
 def _elements_overlap(x: Tensor) -> bool:

@@ -23,6 +23,7 @@ _PARTS = {
     "library/graph": 3.0,
     "library/compile": 2.0,
     "library/compile-max": 2.0,
+    "library/cutlass": 2.5,
     "triton/sketch": 1.5,
     "triton/tuned": 1.1,
     "cuda/naive": 3.0,
@@ -68,7 +69,7 @@ def line(op: Op, case: Case, row: Implementation, **changed: Any) -> dict[str, A
     bound *= rate.get(dtype_name(case.dtype), 1)
     part = _PARTS.get(row.name) or _BEST_PARTS[row.tier]
     samples = [part * bound * (1 + 0.001 * (i % 3)) for i in range(20)]
-    arm = "library/eager" if row.tier == "library" else _BASELINE
+    arm = "library/eager" if row.is_call else _BASELINE
     paired = {arm: [_PARTS[arm] * bound * (1 + 0.001 * (i * 3 % 7)) for i in range(20)]}
     if not op.flops(case):
         paired["ceiling/copy"] = [bound] * 20

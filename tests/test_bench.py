@@ -96,6 +96,16 @@ def test_an_arm_far_slower_than_the_library_is_sampled_apart() -> None:
             assert fields["paired"] == {"library/eager": [1e-4] * 2 * rounds[name]}
 
 
+def test_a_kit_is_held_against_the_library_s_calls_and_none_against_it() -> None:
+    seconds = {"library/eager": 2e-4, "library/cutlass": 1e-4, "cuda/wgmma": 1.5e-4}
+    rows = [find("matmul", name) for name in seconds]
+    arms: dict[str, Arm] = {name: _Arm(time) for name, time in seconds.items()}
+    settings = Settings(least_seconds=0, limit_seconds=1e-6, least_rounds=10)
+    found = Bench(Machine(torch.device("cpu"), 2**20, CEILINGS), settings)._sample(rows, arms)
+    for name in ("library/cutlass", "cuda/wgmma"):
+        assert list(found[name]["paired"]) == ["library/eager"]
+
+
 def test_a_slow_eager_is_its_own_pair_in_rounds_of_its_own() -> None:
     seconds = {"library/eager": 1e-3, "library/compile": 1e-4, "triton/tuned": 1e-4}
     rows = [find("chain", name) for name in seconds]

@@ -112,9 +112,13 @@ def test_touching_one_source_rebuilds_one_object(tmp_path: Path, fake_toolkit: P
         shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("*.so"))
     shutil.copy(ROOT / "setup.py", tree)
 
+    cutlass = tmp_path / "cutlass"
+    (cutlass / "include" / "cutlass").mkdir(parents=True)
+    (cutlass / "include" / "cutlass" / "cutlass.h").touch()
+
     def rebuilt() -> set[str]:
         started = time.time_ns()
-        result = build(tree, fake_toolkit)
+        result = build(tree, fake_toolkit, CUTLASS_HOME=str(cutlass), TORCH_CUDA_ARCH_LIST="9.0a")
         assert result.returncode == 0, result.stdout + result.stderr
         objects = [path for path in tree.glob("build/temp*/**/*.o")]
         return {path.stem for path in objects if path.stat().st_mtime_ns >= started}
@@ -124,9 +128,12 @@ def test_touching_one_source_rebuilds_one_object(tmp_path: Path, fake_toolkit: P
     assert rebuilt() == set()
     (tree / "csrc" / "chain_packed.cu").touch()
     assert rebuilt() == {"chain_packed"}
+    (tree / "csrc" / "matmul_cutlass.cu").touch()
+    assert rebuilt() == {"matmul_cutlass"}
     # A header that setup.py's globs don't build but that sources include.
     (tree / "csrc" / "kernels" / "softmax_row.cuh").touch()
-    assert rebuilt() == {"softmax_online", "softmax_registers", "softmax_streamed"}
+    of_type = {f"softmax_registers_{name}" for name in ("float32", "float16", "bfloat16")}
+    assert rebuilt() == {"softmax_online", *of_type}
 
 
 def test_no_gpu_and_no_list_is_no_index_error(tmp_path: Path, fake_toolkit: Path) -> None:
@@ -139,6 +146,27 @@ def test_no_gpu_and_no_list_is_no_index_error(tmp_path: Path, fake_toolkit: Path
     assert result.returncode == 0, result.stdout + result.stderr
     compiled_for = set(re.findall(r"gencode=arch=\w+,code=(\w+)", result.stdout))
     assert compiled_for == {"sm_80", "sm_90a", "sm_100", "compute_100"}
+
+
+@pytest.mark.parametrize(
+    ("listed", "reason"), [("8.0", "on Hopper alone"), ("8.0;9.0a", "pip install --no-deps")]
+)
+def test_without_cutlass_all_else_is_built(
+    tmp_path: Path, fake_toolkit: Path, listed: str, reason: str
+) -> None:
+    tree = tmp_path / "tree"
+    (tree / "csrc").mkdir(parents=True)
+    for name in ("bindings.cu", "matmul_cutlass.cu"):
+        (tree / "csrc" / name).touch()
+    shutil.copytree(ROOT / "cuda_impl", tree / "cuda_impl", ignore=shutil.ignore_patterns("*.so"))
+    shutil.copy(ROOT / "setup.py", tree)
+    # Hides pip's package from the build where the tests' own environment has it.
+    (tree / "cutlass_library.py").touch()
+    result = build(tree, fake_toolkit, CUTLASS_HOME="", TORCH_CUDA_ARCH_LIST=listed)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert re.search(f"cuda_impl._cutlass is left out: .*{reason}", result.stdout)
+    assert list((tree / "cuda_impl").glob("_C*.so"))
+    assert not list((tree / "cuda_impl").glob("_cutlass*"))
 
 
 def test_other_commands_need_no_compiler(tmp_path: Path) -> None:

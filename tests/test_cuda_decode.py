@@ -18,7 +18,7 @@ from torch import Tensor
 from benchmarks.check import Bordered, verify
 from benchmarks.implementation import Implementation
 from benchmarks.implementations import IMPLEMENTATIONS
-from cuda_impl import decode, matrices
+from cuda_impl import decode, gemv, matrices
 from reference.ops import OPS
 from reference.spec import Case
 
@@ -59,11 +59,13 @@ def test_the_plans_of_the_benchmarked_shapes() -> None:
     assert plan(64, 4096, 8192) == ((128, 64, 6, 2), 132, 66)
     assert plan(64, 8192, 28672) == ((128, 64, 6, 1), 132, 264)
     assert plan(64, 4096, 128256) == ((128, 64, 6, 1), 132, 1056)
-    # Two blocks a multiprocessor; 4096 rows are four tiles a block.
-    assert decode.gemv_plan(1, 4096, 4096, H200) == (1, 8, 264, 1056)
-    assert decode.gemv_plan(2, 14336, 4096, H200) == (2, 8, 264, 3696)
-    # Short rows: a tile of one or two of them a warp.
-    assert decode.gemv_plan(3, 4096, 512, H200) == (4, 1, 264, 2112)
+    # (threads, rows of a): fewer threads for short rows.
+    assert gemv.gemv_plan(1, 4096, 4096) == (256, 1)
+    assert gemv.gemv_plan(2, 14336, 4096) == (256, 2)
+    assert gemv.gemv_plan(3, 4096, 512) == (64, 4)
+    assert gemv.gemv_plan(5, 4096, 512) is None
+    assert gemv.gemv_plan(1, 8, 2**30) is None
+    assert gemv.gemv_plan(1, 2**33, 8) is None
 
 
 def test_every_tile_is_some_plan_s() -> None:
@@ -81,32 +83,21 @@ def test_all_rows_are_in_tiles_of_equal_height() -> None:
     for m, n, k, processors in itertools.product(
         (1, 2, 3, 4, 8, 16, 17, 64), rows, (1, 64, 1025, 4096), (1, 2, 78, 132)
     ):
-        for plan in (
-            decode.decode_plan(m, n, k, processors),
-            decode.gemv_plan(m, n, k, processors),
-        ):
-            if plan is None:
-                assert m > 4
-                continue
-            if isinstance(plan, decode.DecodePlan):
-                most, takers = plan.tile.rows, plan.blocks // plan.tile.splits
-                assert plan.tile.batch >= m
-                assert plan.blocks % plan.tile.splits == 0
-                if plan.tile.batch > 8:
-                    assert plan.blocks <= max(processors, plan.tile.splits)
-            else:
-                most, takers = decode.GEMV_ROWS, plan.blocks * decode.GEMV_WARPS // plan.split
-                assert plan.batch >= m
-                assert plan.blocks <= 2 * processors
-            # The kernel's own count: EvenTiles.
-            each, longer = divmod(n, plan.tiles)
-            heights = [each + (tile < longer) for tile in range(plan.tiles)]
-            assert sum(heights) == n
-            assert 1 <= min(heights) <= max(heights) <= most
-            # Nobody has more than one tile less than another, and none at all only in a block of
-            # several teams.
-            assert plan.tiles % takers == 0 or plan.tiles in (n, -(-n // most))
-            assert -(-plan.tiles // takers) - plan.tiles // takers <= 1
+        plan = decode.decode_plan(m, n, k, processors)
+        assert plan is not None
+        takers = plan.blocks // plan.tile.splits
+        assert plan.tile.batch >= m
+        assert plan.blocks % plan.tile.splits == 0
+        if plan.tile.batch > 8:
+            assert plan.blocks <= max(processors, plan.tile.splits)
+        # The kernel's own count: EvenTiles.
+        each, longer = divmod(n, plan.tiles)
+        heights = [each + (tile < longer) for tile in range(plan.tiles)]
+        assert sum(heights) == n
+        assert 1 <= min(heights) <= max(heights) <= plan.tile.rows
+        # Nobody has more than one tile less than another.
+        assert plan.tiles % takers == 0 or plan.tiles in (n, -(-n // plan.tile.rows))
+        assert -(-plan.tiles // takers) - plan.tiles // takers <= 1
 
 
 @each_tile
@@ -119,16 +110,14 @@ def test_a_tile_fits_a_multiprocessor_and_keeps_memory_at_work(tile: decode.Tile
 
 
 def test_what_is_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decode, "_processors", lambda device: H200)
+    monkeypatch.setattr(decode, "processors", lambda device: H200)
+    monkeypatch.setattr(decode, "is_hopper", lambda device: True)
     # The device's type is all that a CPU tensor lacks here.
     monkeypatch.setattr(matrices, "DEVICES", ("cpu",))
 
     def plans(a: Tensor, b: Tensor) -> tuple[bool, bool]:
         given = matrices.operands(a, b, None)
-        return tuple(
-            decode._plan(given, choose) is not None
-            for choose in (decode.gemv_plan, decode.decode_plan)
-        )
+        return gemv._plan(given) is not None, decode._plan(given) is not None
 
     weight = torch.zeros(40, 24, dtype=torch.float16)
     assert plans(weight.new_zeros(4, 24), weight.t()) == (True, True)
@@ -161,7 +150,7 @@ def test_layouts(
 ) -> None:
     monkeypatch.setattr(matrices, "DEVICES", ("cpu",))
     given = matrices.operands(a, weight.t(), None)
-    left, right, found = decode._laid_out(given)
+    left, right, found = matrices.laid_out(given)
     assert found == vector
     assert (left.data_ptr() != a.data_ptr()) == copied
     assert right.data_ptr() == weight.data_ptr()
@@ -184,7 +173,7 @@ def compute(row: Implementation, a: Tensor, b: Tensor) -> None:
 
 
 def with_processors(monkeypatch: pytest.MonkeyPatch, processors: int) -> None:
-    monkeypatch.setattr(decode, "_processors", lambda device: processors)
+    monkeypatch.setattr(decode, "processors", lambda device: processors)
 
 
 @pytest.mark.gpu

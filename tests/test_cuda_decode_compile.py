@@ -10,16 +10,14 @@ import pytest
 import torch
 from test_cuda_compile import BY_NAME, assert_nothing_spilled, cubin_of, dump, instructions
 
-from cuda_impl import decode, rawmodule
+from cuda_impl import decode, gemv, rawmodule
 
 nvrtc = pytest.importorskip(
     "cuda.bindings.nvrtc", reason="needs NVRTC's Python bindings: pip install cuda-bindings"
 )
 
 HALVES = (torch.float16, torch.bfloat16)
-GEMV = tuple(
-    decode.GemvPlan(batch, split, 1, 1) for batch in (1, 2, 4) for split in (1, decode.GEMV_WARPS)
-)
+GEMV = tuple(gemv.GemvPlan(threads, batch) for threads in (64, 256) for batch in (1, 2, 4))
 EACH_TILE = pytest.mark.parametrize("tile", decode.TILES, ids=lambda tile: "x".join(map(str, tile)))
 
 
@@ -47,34 +45,16 @@ def test_decode(capability: tuple[int, int], tmp_path: Path) -> None:
     assert_nothing_spilled(dump(cubin, tmp_path, "--dump-resource-usage"), len(expressions))
 
 
-def body(listing: str) -> list[str]:
-    """The instructions in order, without addresses and predicates."""
-    lines = re.findall(r"/\*[0-9a-f]{4,}\*/\s+(.*?) ?;", listing)
-    return [re.sub(r"^@!?U?P\w+ ", "", line.strip()) for line in lines]
-
-
 @pytest.mark.parametrize("batch", [1, 2, 4])
-def test_gemv_has_its_next_steps_on_their_way(batch: int, tmp_path: Path) -> None:
-    plan = decode.GemvPlan(batch, decode.GEMV_WARPS, 1, 1)
-    cubin = cubin_of("matmul_gemv.cuh", (plan.expression(torch.bfloat16, True),), (9, 0))
-    listing = dump(cubin, tmp_path, "-sass")
+def test_gemv_asks_for_all_its_packs_before_it_multiplies_any(batch: int, tmp_path: Path) -> None:
+    expression = gemv.GemvPlan(256, batch).expression(torch.bfloat16, True)
+    listing = dump(cubin_of("matmul_gemv.cuh", (expression,), (9, 0)), tmp_path, "-sass")
     found = instructions(listing)
-    depth = {1: 4, 2: 3, 4: 2}[batch]
-    # The steps before the loop, and each of those in it.
-    steps = 2 * depth - 1
-    assert found["LDG.E.NA.128.CONSTANT"] == steps * decode.GEMV_ROWS
-    assert found["LDG.E.128.CONSTANT"] == steps * batch
-    assert found["FFMA.FTZ"] == depth * decode.GEMV_ROWS * batch * 8
-    # 96, 64 and 32 KB a multiprocessor, of two blocks.
-    assert 2 * 256 * (depth - 1) * decode.GEMV_ROWS * 16 == {4: 96, 3: 64, 2: 32}[depth] * 1024
-    # What comes from memory isn't touched for a step or more. A copy from one step's registers to
-    # another's would wait for it as soon as it was asked for.
-    code = body(listing)
-    for at, line in enumerate(code):
-        if load := re.match(r"LDG\S* R(\d+),", line):
-            words = "|".join(f"R{int(load[1]) + i}" for i in range(4))
-            soon = [later.partition(",")[2] for later in code[at + 1 : at + 100]]
-            assert not [operands for operands in soon if re.search(rf"\b({words})\b", operands)]
+    assert found["LDG.E.NA.128.CONSTANT"] == 2 * gemv.ROWS
+    assert found["LDG.E.128.CONSTANT"] == 2 * batch
+    assert found["FFMA.FTZ"] == 2 * gemv.ROWS * batch * 8
+    order = re.findall(r"\b(LDG\.E\.NA|FFMA)\b", listing)
+    assert order[: 2 * gemv.ROWS] == ["LDG.E.NA"] * 2 * gemv.ROWS
 
 
 @EACH_TILE

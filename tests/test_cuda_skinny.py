@@ -91,8 +91,8 @@ def test_two_blocks_keep_memory_at_work() -> None:
 
 
 def test_what_is_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(skinny, "_processors", lambda device: H200)
-    monkeypatch.setattr(skinny, "_is_hopper", lambda device: True)
+    monkeypatch.setattr(skinny, "processors", lambda device: H200)
+    monkeypatch.setattr(skinny, "is_hopper", lambda device: True)
     # The device's type is all that a CPU tensor lacks here.
     monkeypatch.setattr(matrices, "DEVICES", ("cpu",))
 
@@ -115,7 +115,7 @@ def test_what_is_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_needs_hopper(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(skinny, "_is_hopper", lambda device: False)
+    monkeypatch.setattr(skinny, "is_hopper", lambda device: False)
     monkeypatch.setattr(matrices, "DEVICES", ("cpu",))
     a, weight = torch.zeros(4, 24).half(), torch.zeros(40, 24).half()
     with pytest.raises(ValueError, match="Hopper"):
@@ -195,7 +195,7 @@ def test_few_rows(
     device: torch.device,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(skinny, "_processors", lambda device: processors)
+    monkeypatch.setattr(skinny, "processors", lambda device: processors)
     for k, n in ((8, 8), (64, 264), (1024, 33), (1032, 1), (4096, 520), (2056, 1000), (14336, 130)):
         compute(row, *operands(m, k, n, dtype, True, device))
 

@@ -1,4 +1,4 @@
-"""Long and few rows of softmax on the device: every plan, special values, alignment, both ways in.
+"""Long rows of softmax and few on the device: every plan, special values, alignment, both ways in.
 
 Inputs lie in NaN-filled buffers, outputs start as NaN, and the truth is the float64 oracle.
 Short rows of many are in test_cuda_pointwise.py.
@@ -20,21 +20,13 @@ from cuda_impl import softmax_plan as plans
 pytestmark = pytest.mark.gpu
 
 # On both sides of where a plan ends. Odd ones have ragged rows, each with another alignment.
+HELD = {math.prod(row) for rows in plans.SHARED_BY.values() for row in rows if row[0] >= 32}
 LONG = sorted(
-    {
-        threads * blocks * held + step
-        for threads, blocks in plans.PACKED_SHARED_BY
-        for held in plans.PACKED_HELD
-        for step in (-8, -3, 0, 8)
-    }
-    | {plans.PACKED_FROM - 1, plans.PACKED_FROM, 16392, 50257, 100001, 128256}
+    {held + step for held in HELD for step in (-63, -31, -8, -3, 0, 1, 8)}
+    | {16392, 50257, 100001, 128256}
 )
 FEW = sorted(
-    {
-        threads * blocks * floats + step
-        for threads, blocks, floats in plans.FEW_SHARED_BY
-        for step in (-5, 0, 8)
-    }
+    {math.prod(row) + step for row in plans.FEW_SHARED_BY for step in (-5, 0, 8)}
     | {257, 1000, 32000}
 )
 # Too many to count as few.
@@ -62,7 +54,7 @@ def test_every_length(rows: int, cols: int, dtype: torch.dtype, device: torch.de
 
 @each_dtype
 @pytest.mark.parametrize("rows", [5, MANY])
-@pytest.mark.parametrize("cols", [1001, 20001, 40000, 65530, 100001])
+@pytest.mark.parametrize("cols", [1001, 5001, 20001, 40000, 65530, 100001, 262081])
 def test_misaligned_memory(rows: int, cols: int, dtype: torch.dtype, device: torch.device) -> None:
     values = torch.randn(rows, cols, device=device).to(dtype)
     for offset_in in (0, 1, 3):
@@ -74,7 +66,7 @@ def test_misaligned_memory(rows: int, cols: int, dtype: torch.dtype, device: tor
 
 @each_dtype
 @pytest.mark.parametrize("rows", [19, MANY])
-@pytest.mark.parametrize("cols", [1001, 20001, 32768, 65536, 131072, 262144])
+@pytest.mark.parametrize("cols", [1001, 5001, 8192, 20001, 32768, 65536, 131072, 262144])
 def test_special_values(
     rows: int, cols: int, dtype: torch.dtype, registers, device: torch.device
 ) -> None:
@@ -103,7 +95,7 @@ def test_extension_and_cupy_agree_bit_for_bit(
     rows: int, dtype: torch.dtype, device: torch.device
 ) -> None:
     one, two = (find("softmax", f"{tier}/registers").resolve() for tier in ("cuda", "cupy"))
-    for cols in (1000, 4096, 20001, 32768, 65536, 100001, 131072, 262144):
+    for cols in (1000, 4096, 5001, 8192, 20001, 32768, 65536, 100001, 131072, 262144):
         x = torch.randn(rows, cols, device=device).to(dtype)
         width = {2: torch.int16, 4: torch.int32}[dtype.itemsize]
         assert torch.equal(one(x).view(width), two(x).view(width))
@@ -134,9 +126,9 @@ def test_more_than_two_to_the_31_elements(cols: int, device: torch.device) -> No
 def test_the_extension_refuses_what_it_has_no_instance_for(device: torch.device) -> None:
     x = torch.randn(4, 32768, device=device).bfloat16()
     launch = softmax.compiled().softmax_registers
-    good = (256, 64, 2, True)
+    good = (128, 64, 4, True)
     launch(x, torch.empty_like(x), *good)
-    for place, wrong in ((0, 512), (1, 40), (2, 3)):
+    for place, wrong in ((0, 512), (1, 20), (2, 3)):
         plan = [*good[:place], wrong, *good[place + 1 :]]
         with pytest.raises(ValueError, match="no compiled instance"):
             launch(x, torch.empty_like(x), *plan)

@@ -56,6 +56,13 @@ def test_everything_is_there(built: Path) -> None:
     assert len(re.findall(r" †</td>", html)) == throttled
 
 
+def test_a_kit_stands_beside_the_others_and_the_report_says_what_it_is(built: Path) -> None:
+    markdown = (built / "report.md").read_text()
+    assert "is no library call" in markdown
+    assert re.search(r"\| matmul +\| library/cutlass \(kit\) .*\| best library call ", markdown)
+    assert "matmul: won by cuda/" in markdown
+
+
 def test_a_stale_row_shows_no_current_figure(built: Path) -> None:
     tables = {
         table.title: table

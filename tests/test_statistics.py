@@ -14,7 +14,7 @@ from benchmarks.implementations import find
 from benchmarks.statistics import cases_of, figures_of, paired_ratio
 from benchmarks.winners import BEST_CALL, OpView, ops_of
 from reference.ops import OPS
-from reference.spec import Case
+from reference.spec import Case, Op
 
 ENVIRONMENT = synthetic_records.environment()
 SOFTMAX = OPS["softmax"]
@@ -129,12 +129,11 @@ def won(*lines: dict[str, Any]) -> OpView:
 
 
 def timed(
-    name: str, part: float, *, case: Case = CASE, against: str = "library/eager"
+    name: str, part: float, *, case: Case = CASE, against: str = "library/eager", op: Op = SOFTMAX
 ) -> dict[str, Any]:
-    """A softmax row that takes `part` of the time of the call that it was sampled beside."""
-    row = find("softmax", name)
+    """A row that takes `part` of the time of the call that it was sampled beside."""
     paired = {against: [1.0] * 4}
-    return synthetic_records.line(SOFTMAX, case, row, seconds=[part] * 4, paired=paired)
+    return synthetic_records.line(op, case, find(op.name, name), seconds=[part] * 4, paired=paired)
 
 
 def test_a_ratio_names_what_it_is_to() -> None:
@@ -191,6 +190,34 @@ def test_the_library_is_its_fastest_call_in_each_case() -> None:
     library, cuda = won(*eager, *compiled, *kernel).tiers
     assert library.speedup.value == pytest.approx(2**0.5)
     assert (library.cases, cuda.cases, cuda.against) == (2, 2, BEST_CALL)
+
+
+def test_a_kit_is_shown_and_is_neither_the_library_s_best_call_nor_a_winner() -> None:
+    op = OPS["matmul"]
+    cases = [Case(sizes, torch.bfloat16, "nk") for sizes in ((4096,) * 3, (8192,) * 3)]
+    lines = [
+        timed(name, part, case=case, op=op)
+        for case in cases
+        for name, part in (("library/eager", 1.0), ("cuda/wgmma", 0.8))
+    ]
+    kit = [timed("library/cutlass", 0.5, case=case, op=op) for case in cases]
+    for case in cases_of(record.Run(ENVIRONMENT, [*lines, *kit])):
+        assert case.library == "library/eager"
+    view = won(*lines, *kit)
+    assert (view.winner, view.level, view.best_kernel) == ("cuda", (), view.tiers[2])
+    assert [(tier.tier, tier.name) for tier in view.tiers] == [
+        ("library", "library/eager"),
+        ("kit", "library/cutlass"),
+        ("cuda", "cuda/wgmma"),
+    ]
+    assert view.tiers[1].speedup.value == pytest.approx(2.0)
+    # Where it has no time, the others are compared all the same, and the case is as fair.
+    skipped = {**kit[1], **synthetic_records.untimed("skipped", "no time")}
+    assert won(*lines, kit[0], skipped).cases == 2
+    assert won(*lines, kit[0], skipped).unfair == 0
+    # Where there is no kernel, it stands for none.
+    assert won(lines[0], kit[0]).winner == ""
+    assert won(kit[0]).best_kernel is None
 
 
 def test_a_twin_with_fewer_cases_takes_none_from_the_others_and_is_not_compared() -> None:

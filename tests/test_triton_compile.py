@@ -70,6 +70,18 @@ def softmax_builds() -> Iterator[Build]:
                         tuple(pointers),
                         {"num_warps": num_warps},
                     )
+        if size == 2:
+            for most_cols, num_warps, registers in tier.PACKED_PLANS:
+                for whole in (True, False):
+                    most = registers if whole else tier.RAGGED_REGISTERS[num_warps]
+                    yield Build(
+                        f"softmax_packed {dtype} {most_cols} {whole}",
+                        tier.softmax_packed_kernel,
+                        pointers | {"n_cols": "i32"},
+                        {"WORDS": most_cols // 2, "WHOLE": whole, "PORTABLE": False},
+                        tuple(pointers),
+                        {"num_warps": num_warps, "maxnreg": most},
+                    )
         # Rows that start and end with packs, that don't, and tensors that start between two.
         windows = ((16 // size, True), (16 // size, False), (1, True))
         for _, num_warps in tier.ONLINE_PLANS:
@@ -95,12 +107,22 @@ def softmax_builds() -> Iterator[Build]:
                     yield Build(
                         f"{kernel.__name__.removesuffix('_kernel')} {dtype} {block} {pack} {whole}",
                         kernel,
-                        names | {"partials_ptr": "*fp32", "n_cols": "i32"},
+                        names
+                        | {"partials_ptr": "*fp32", "n_cols": "i32"}
+                        | ({"n_partials": "i32"} if writes else {}),
                         {"BLOCK": block, "PACK": pack, "WHOLE": whole}
                         | ({"SLOTS": 128} if writes else {"EXACT": False}),
                         (*names, "partials_ptr") if pack > 1 else ("partials_ptr",),
                         {"num_warps": max(4, block // 1024)},
                     )
+    yield Build(
+        "softmax_combine",
+        tier.softmax_combine_kernel,
+        {"partials_ptr": "*fp32", "row_ptr": "*fp32", "n_partials": "i32"},
+        {"LANES": tier.MOST_PARTIALS},
+        ("partials_ptr", "row_ptr"),
+        {"num_warps": 4},
+    )
 
 
 def chain_builds() -> Iterator[Build]:
@@ -130,6 +152,7 @@ def chain_builds() -> Iterator[Build]:
 
 def matmul_builds() -> Iterator[Build]:
     from triton_impl import matmul as tier
+    from triton_impl import matmul_streamk as streamk
 
     sizes = {"size_m": "i32", "size_n": "i32", "size_k": "i32"}
 
@@ -143,7 +166,7 @@ def matmul_builds() -> Iterator[Build]:
         }
 
     def options(plan: Any) -> dict[str, int]:
-        return {"num_warps": plan.num_warps, "num_stages": plan.num_stages}
+        return {"num_warps": getattr(plan, "num_warps", 4), "num_stages": plan.num_stages}
 
     plans = (*(plan for _, plan in tier.DECODE_PLANS), tier.LARGE, tier.MEDIUM, tier.SMALL)
     for plan in plans:
@@ -163,6 +186,28 @@ def matmul_builds() -> Iterator[Build]:
                     tuple(sizes),
                     options(plan),
                 )
+    for plan in streamk.STREAM_PLANS:
+        for dtype in ("fp16", "bf16"):
+            m, n, k = plan.block_m, streamk.COLUMNS.value, streamk.DEPTH.value
+            yield Build(
+                f"matmul_parts {dtype} {m}",
+                streamk.matmul_parts_kernel,
+                {"a_desc": f"tensordesc<{dtype}[{m}, {k}]>"}
+                | {"b_desc": f"tensordesc<{dtype}[{n}, {k}]>"}
+                | {"parts_ptr": "*fp32", "share": "i32"}
+                | sizes,
+                {"BLOCK_M": m, "SWAP": plan.swap, "WIDEN": False, "EARLY": True},
+                ("parts_ptr", "size_n", "size_k"),
+                options(plan),
+            )
+            yield Build(
+                f"matmul_sum {dtype} {m}",
+                streamk.matmul_sum_kernel,
+                {"parts_ptr": "*fp32", "y_ptr": f"*{dtype}", "share": "i32"} | sizes,
+                {"BLOCK_M": m, "EARLY": True},
+                ("parts_ptr", "y_ptr", "size_n", "size_k"),
+                {"num_warps": 4, "launch_pdl": True},
+            )
     for dtype in TYPES:
         plan = tier.POINTER_FP32 if dtype == "fp32" else tier.POINTER
         pointers = dict.fromkeys(("a_ptr", "b_ptr", "y_ptr"), f"*{dtype}")
@@ -261,17 +306,21 @@ def test_nothing_spills(compiled) -> None:
 def test_everything_fits_in_shared_memory(compiled) -> None:
     # What a program may have on compute capability 9.0.
     assert max(figures["shared_bytes"] for figures in compiled.values()) <= 227 * 1024
+    # Two programs of 228 KB a multiprocessor, 1 KB of each its own.
+    for figures in of(compiled, r"matmul_parts .*"):
+        assert figures["shared_bytes"] <= 113 * 1024, figures
 
 
 def test_aligned_rows_move_16_bytes_at_a_time(compiled) -> None:
-    names = r"softmax_(rows \S+ (?!1 )\d+ 16|online \S+ \d+ (4|8) True)|chain\S* \S+ 1024 16"
+    rows = r"rows \S+ (?!1 )\d+ 16|packed .* True|online \S+ \d+ (4|8) True"
+    names = rf"softmax_({rows})|chain\S* \S+ 1024 16"
     for figures in (*of(compiled, names), *of(compiled, r"(softmax_rows|chain\S*) \S+16 1024 8")):
         moves = figures["loads"] + figures["stores"]
         assert all(move.endswith(".128") for move in moves), (figures["name"], moves)
 
 
 def test_rows_that_start_anywhere_move_whole_packs_but_at_their_ends(compiled) -> None:
-    names = r"softmax_(online|partials|shares) \S+ \d+ (4|8) (True|False)"
+    names = r"softmax_(packed \S+ \d+|(online|partials|shares) \S+ \d+ (4|8)) (True|False)"
     for figures in of(compiled, names):
         ends = 2 if figures["name"].endswith("False") else 0
         if "partials" in figures["name"]:
@@ -295,6 +344,13 @@ def test_matrix_products_use_the_units_meant_for_them(compiled) -> None:
     for figures in of(compiled, r"matmul_descriptor .*"):
         assert all(load.startswith("UTMALDG") for load in figures["loads"]), figures
         assert all(store.startswith("UTMASTG") for store in figures["stores"]), figures
+    # Columns of b as wgmma's rows, whatever the rows of a.
+    for figures in of(compiled, r"matmul_parts .*"):
+        assert figures["tensor_cores"] == ["HGMMA"], figures
+        assert all(load.startswith("UTMALDG") for load in figures["loads"]), figures
+        assert figures["stores"] == ["STG.E.128"], figures
+    for figures in of(compiled, r"matmul_sum .*"):
+        assert figures["loads"] == ["LDG.E.128"], figures
     # TF32 would be an HMMA or HGMMA here.
     for figures in of(compiled, r"matmul_pointer fp32 .*"):
         assert figures["tensor_cores"] == ["FFMA"], figures
@@ -321,6 +377,9 @@ def test_special_functions_an_element(
     [
         # So many registers a thread leave this many threads a multiprocessor: what the plans say.
         (r"softmax_rows \S+ (4096|8192|16384) 16", 64),
+        # Four programs of 16384 columns, three that start anywhere; two of 32768.
+        (r"softmax_packed \S+ (\d+ True|32768 False)", 32),
+        (r"softmax_packed \S+ 16384 False", 40),
         # 32 warps are the multiprocessor's one program, 16 leave room for a second.
         (r"softmax_online .* (4|8) (True|False)", 64),
         (r"softmax_(partials|shares) .* (4|8) (True|False)", 64),

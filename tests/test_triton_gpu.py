@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -93,6 +94,42 @@ def test_the_inputs_device_need_not_be_current(name: str) -> None:
         got = FUNCTIONS[name](*inputs)
         assert torch.cuda.current_device() == 0
     check(name, got, *inputs)
+
+
+def test_shared_products_on_several_streams_have_nothing_in_common() -> None:
+    """Two graphs and a loop of calls at one time: each has the bits that it has alone."""
+    if torch.cuda.get_device_capability()[0] < 9:
+        pytest.skip("needs a GPU with a tensor memory accelerator, compute capability 9.0")
+    trios = []
+    for seed in range(3):
+        generator = torch.Generator(GPU).manual_seed(seed)
+        case = Case((16, 4096, 1024), torch.bfloat16, "nk")
+        a, b = OPS["matmul"].make_inputs(case, GPU, generator)
+        alone = matmul.matmul(a, b)
+        check("matmul", alone, a, b)
+        trios.append((a, b, alone, torch.empty_like(alone)))
+    graphs = []
+    for a, b, _, out in trios[:2]:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            for _ in range(20):
+                matmul.matmul(a, b, out=out)
+        graphs.append(graph)
+    streams = [torch.cuda.Stream() for _ in trios]
+    for _ in range(10):
+        for *_, out in trios:
+            out.fill_(math.nan)
+        torch.cuda.synchronize()
+        for graph, stream in zip(graphs, streams, strict=False):
+            with torch.cuda.stream(stream):
+                graph.replay()
+        with torch.cuda.stream(streams[2]):
+            a, b, _, out = trios[2]
+            for _ in range(20):
+                matmul.matmul(a, b, out=out)
+        torch.cuda.synchronize()
+        for *_, alone, out in trios:
+            assert torch.equal(out, alone)
 
 
 @pytest.mark.parametrize("n_cols", [1024, 40000, 2**31 + 16])

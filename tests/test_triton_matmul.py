@@ -1,4 +1,4 @@
-"""The Triton matrix product: both kernels, both layouts of b, every plan, edges and neighbours."""
+"""The Triton matrix product: every kernel, both layouts of b, every plan, edges and neighbours."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from benchmarks.check import error_of, verify
 from reference.ops import OPS
 from reference.spec import Case
 from triton_impl import matmul as tier
+from triton_impl import matmul_streamk as streamk
 
 OP = OPS["matmul"]
 NAN = math.nan
@@ -93,6 +94,108 @@ def test_few_programs_do_many_tiles(monkeypatch, spies, device) -> None:
     check(*draw(device, torch.float16, 700, 72, 264))
     ((grid, _, _),) = spies[0].launches
     assert grid == (4,)
+
+
+@pytest.fixture
+def stream_spies(monkeypatch):
+    """(parts kernel, sum kernel) on a device of 3 multiprocessors, what they start with all NaN."""
+    for module in (tier, streamk):
+        monkeypatch.setattr(module, "processors", lambda x: 3)
+    if torch.cuda.is_available() and torch.cuda.get_device_capability()[0] < 9:
+        pytest.skip("needs a GPU with a tensor memory accelerator, compute capability 9.0")
+    empty = torch.empty
+    monkeypatch.setattr(torch, "empty", lambda *size, **how: empty(*size, **how).fill_(NAN))
+    return tuple(spy_on(monkeypatch, streamk, f"matmul_{name}_kernel") for name in ("parts", "sum"))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("m", "k", "n", "share", "programs"),
+    [
+        # 16 steps a tile, in 6 programs: one tile, in shares that don't come out even.
+        (1, 2048, 64, 3, 6),
+        # Two, the second with 8 columns. A program in the middle has steps of both.
+        (16, 2048, 72, 6, 6),
+        # Rows and steps that hang over an edge.
+        (17, 1928, 128, 6, 6),
+        (33, 2040, 8, 3, 6),
+        # 17 steps for shares of 3: the last is short.
+        (64, 2176, 40, 3, 6),
+        # 19 for shares of 4: the last program would have none, and isn't there.
+        (63, 2432, 16, 4, 5),
+    ],
+)
+def test_few_rows_are_shared_out(
+    stream_spies, spies, device, dtype, m: int, k: int, n: int, share: int, programs: int
+) -> None:
+    a, b = draw(device, dtype, m, k, n)
+    # An unaligned place between two that aren't out's.
+    around = torch.full((m * n + 2,), NAN, dtype=dtype, device=device)
+    out = around[1:-1].view(m, n)
+    assert tier.matmul(a, b, out=out) is out
+    assert around[[0, -1]].isnan().all()
+    assert torch.equal(check(a, b), out), "another order of summation"
+    parts, sums = stream_spies
+    assert not spies[0].launches
+    assert not spies[1].launches
+    plan = next(plan for plan in streamk.STREAM_PLANS if m <= plan.block_m)
+    for grid, arguments, options in parts.launches:
+        assert grid == (programs,)
+        assert (arguments["share"], arguments["BLOCK_M"]) == (share, plan.block_m)
+        assert arguments["SWAP"] == plan.swap
+        assert options == {"num_warps": 4, "num_stages": plan.num_stages}
+    assert [grid for grid, _, _ in sums.launches] == [(-(-n // 64), -(-m * 64 // 512))] * 2
+
+
+def test_a_tile_in_more_parts_than_are_read_at_one_time(monkeypatch, stream_spies, device) -> None:
+    for processors in (5, 64):
+        for module in (tier, streamk):
+            monkeypatch.setattr(module, "processors", lambda x, count=processors: count)
+        check(*draw(device, torch.float16, 2, 2048, 72))
+    # With 64 multiprocessors a step each.
+    assert [grid for grid, _, _ in stream_spies[0].launches] == [(8,), (32,)]
+
+
+# numpy warns of inf - inf and of 0 inf, which is right.
+@pytest.mark.filterwarnings("ignore:invalid value encountered in matmul:RuntimeWarning")
+def test_shares_pass_on_nan_and_inf_of_their_own_alone(stream_spies, device) -> None:
+    around_a = torch.full((26, 2064), NAN, dtype=torch.bfloat16, device=device)
+    around_b = torch.full((74, 2064), NAN, dtype=torch.bfloat16, device=device)
+    a, b = around_a[1:25, 8:2048], around_b[1:73, 8:2048].t()
+    for operand in (a, b):
+        operand.copy_(torch.randn(operand.shape))
+    check(a, b)
+    a[3, 5], a[4, 2000], b[1027, 70] = NAN, math.inf, -math.inf
+    got, expected = tier.matmul(a, b).double(), OP.oracle(a, b)
+    assert torch.equal(got.isnan(), expected.isnan())
+    assert torch.equal(got.isinf(), expected.isinf())
+    assert torch.equal(got.sign()[got.isinf()], expected.sign()[expected.isinf()])
+    assert len(stream_spies[1].launches) == 2
+
+
+@pytest.mark.parametrize(
+    ("m", "k", "n", "processors", "block_m"),
+    [
+        (1, 4096, 4096, 132, 16),
+        (17, 14336, 4096, 132, 32),
+        (64, 14336, 131 * 64, 132, 64),
+        # Tiles enough, too many rows, too short a K.
+        (16, 4096, 131 * 64 + 1, 132, None),
+        (16, 4096, 14336, 132, None),
+        (65, 14336, 4096, 132, None),
+        (16, 15 * 128, 4096, 132, None),
+        (16, 15 * 128 + 1, 4096, 132, 16),
+    ],
+)
+def test_what_is_shared_out(m: int, k: int, n: int, processors: int, block_m: int | None) -> None:
+    plan = streamk.streamk_plan(m, n, k, processors)
+    assert (plan.block_m if plan else None) == block_m
+
+
+def test_what_is_shared_out_comes_in_one_layout(stream_spies, spies, device) -> None:
+    check(*draw(device, torch.float16, 2, 2048, 64, "kn"))
+    assert not stream_spies[0].launches
+    assert spies[0].launches
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

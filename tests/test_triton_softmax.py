@@ -43,6 +43,20 @@ def check(function, x: Tensor) -> Tensor:
     return got
 
 
+def poisoned(values: Tensor, offset: int) -> tuple[Tensor, Tensor, Tensor]:
+    """values, `offset` elements into NaN; an output of NaN 8 elements into NaN; and all of that."""
+    buffer = values.new_full((values.numel() + 16,), NAN)
+    room = torch.full_like(buffer, NAN)
+    x = buffer[offset : offset + values.numel()].view(values.shape).copy_(values)
+    return x, room[8 : 8 + values.numel()].view(values.shape), room
+
+
+def assert_poisoned_around(out: Tensor, room: Tensor) -> None:
+    """Nothing beside `out` was written. (A neighbour's value read would have made `out` NaN.)"""
+    assert room[:8].isnan().all()
+    assert room[8 + out.numel() :].isnan().all()
+
+
 @pytest.mark.parametrize("case", OP.test_cases, ids=lambda case: case.name)
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_gate(function, case: Case, device: torch.device) -> None:
@@ -53,9 +67,9 @@ def test_gate(function, case: Case, device: torch.device) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
     ("n_cols", "num_warps"),
-    [(1, 1), (3, 1), (2048, 1), (2049, 4), (4096, 4), (4097, 8), (8193, 16), (16384, 16)],
+    [(1, 1), (3, 1), (2048, 1), (2049, 4), (4096, 4), (4097, 8), (8192, 8)],
 )
-def test_rows_up_to_16384_are_read_once(
+def test_rows_up_to_8192_are_read_once(
     monkeypatch, device, dtype: torch.dtype, n_cols: int, num_warps: int
 ) -> None:
     spy = spy_on(monkeypatch, tier, "softmax_rows_kernel")
@@ -63,15 +77,66 @@ def test_rows_up_to_16384_are_read_once(
     assert [options["num_warps"] for *_, options in spy.launches] == [num_warps]
 
 
-def test_only_float32_rows_of_32768_are_read_once(monkeypatch, device) -> None:
-    rows = spy_on(monkeypatch, tier, "softmax_rows_kernel")
-    online = spy_on(monkeypatch, tier, "softmax_online_kernel")
-    check(tier.softmax, torch.randn(2, 32768, device=device))
-    assert (len(rows.launches), len(online.launches)) == (1, 0)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("offset", [0, 1])
+@pytest.mark.parametrize("n_cols", [8192, 8193, 8200, 16384, 16385, 16392, 32767, 32768, 32769])
+def test_rows_of_two_byte_types_are_packed_from_8193_to_32768(
+    monkeypatch, device, dtype: torch.dtype, n_cols: int, offset: int
+) -> None:
+    """offset: of the tensor itself, in elements"""
     monkeypatch.setattr(tier, "processors", lambda x: 2)
-    check(tier.softmax, torch.randn(2, 32768, device=device).half())
-    check(tier.softmax, torch.randn(2, 32769, device=device))
-    assert (len(rows.launches), len(online.launches)) == (1, 2)
+    names = ("rows", "packed", "online")
+    spies = {name: spy_on(monkeypatch, tier, f"softmax_{name}_kernel") for name in names}
+    x, out, room = poisoned(torch.randn(9, n_cols, device=device).to(dtype), offset)
+    assert tier.softmax(x, out=out) is out
+    assert_close(out, x)
+    assert_poisoned_around(out, room)
+    packed = dtype.itemsize == 2 and 8192 < n_cols <= 32768 and not offset
+    fits = n_cols <= (32768 if dtype is torch.float32 else 16384)
+    expected = "packed" if packed else "rows" if fits else "online"
+    assert [name for name, spy in spies.items() if spy.launches] == [expected]
+    if packed:
+        ((grid, arguments, options),) = spies["packed"].launches
+        assert grid == (9,)
+        assert arguments["WHOLE"] == (n_cols % 8 == 0)
+        assert options["num_warps"] == (16 if n_cols <= 16384 else 32)
+
+
+def test_few_rows_are_packed_where_they_are_not_shared_out(monkeypatch, device) -> None:
+    packed = spy_on(monkeypatch, tier, "softmax_packed_kernel")
+    shares = spy_on(monkeypatch, tier, "softmax_shares_kernel")
+    check(tier.softmax, torch.randn(3, 16384, device=device).half())
+    assert (len(packed.launches), len(shares.launches)) == (1, 0)
+    check(tier.softmax, torch.randn(3, 16392, device=device).half())
+    assert (len(packed.launches), len(shares.launches)) == (1, 1)
+
+
+def test_devices_without_maxima_of_pairs_keep_to_the_other_kernels(monkeypatch, device) -> None:
+    monkeypatch.setattr(tier, "INTERPRETED", False)
+    monkeypatch.setattr(tier, "_has_pairs", lambda index: False)
+    spy = spy_on(monkeypatch, tier, "softmax_rows_kernel")
+    check(tier.softmax, torch.randn(2, 16384, device=device).half())
+    assert len(spy.launches) == 1
+
+
+@numpy_warns
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n_cols", [8193, 16384, 32761, 32768])
+def test_odd_values_anywhere_in_a_packed_row(
+    monkeypatch, device, dtype: torch.dtype, n_cols: int
+) -> None:
+    monkeypatch.setattr(tier, "processors", lambda x: 2)
+    x = torch.randn(12, n_cols, device=device).to(dtype)
+    # In either half of a word, at both ends, and where they are all there is.
+    x[0, 0], x[1, 1], x[2, n_cols - 1], x[3, 4097] = NAN, NAN, NAN, NAN
+    x[4, 0], x[5, n_cols - 1], x[6, 4096] = INF, INF, INF
+    x[7], x[8] = -INF, NAN
+    x[9, 1:] = -INF
+    x[10, :-1] = -INF
+    got = check(tier.softmax, x)
+    assert got[:9].isnan().all()
+    assert got[9, 0] == got[10, -1] == 1
+    assert not got[11].isnan().any()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -97,16 +162,10 @@ def test_long_rows_that_start_anywhere(
     """offset: of the tensor itself, in elements"""
     monkeypatch.setattr(tier, "processors", lambda x: 2)
     spy = spy_on(monkeypatch, tier, "softmax_online_kernel")
-    values = torch.randn(5, n_cols, device=device).to(dtype)
-    buffer = torch.full((values.numel() + 16,), NAN, dtype=dtype, device=device)
-    x = buffer[offset : offset + values.numel()].view(values.shape).copy_(values)
-    written = torch.full((values.numel() + 16,), NAN, dtype=dtype, device=device)
-    out = written[8 : 8 + values.numel()].view(values.shape)
+    x, out, room = poisoned(torch.randn(5, n_cols, device=device).to(dtype), offset)
     assert tier.softmax(x, out=out) is out
-    assert_close(out, values)
-    # Neither a neighbour's value read nor one written.
-    assert written[:8].isnan().all()
-    assert written[8 + values.numel() :].isnan().all()
+    assert_close(out, x)
+    assert_poisoned_around(out, room)
     ((_, arguments, _),) = spy.launches
     assert arguments["PACK"] == (1 if offset else 16 // dtype.itemsize)
 
@@ -127,6 +186,16 @@ def test_few_long_rows_are_shared_out(
         ((grid, _, _),) = spy.launches
         assert grid[0] == n_rows
         assert 0 <= grid[1] * block - n_cols < block + 8
+
+
+def test_many_shares_are_combined_first(monkeypatch, device) -> None:
+    monkeypatch.setattr(tier, "MOST_PARTIALS", 16)
+    spy = spy_on(monkeypatch, tier, "softmax_combine_kernel")
+    x = torch.randn(3, 50257, device=device).bfloat16()
+    x[1, :30000] = -INF
+    check(tier.softmax, x)
+    ((grid, _, _),) = spy.launches
+    assert grid == (3,)
 
 
 def test_shares_of_a_row_fill_the_device() -> None:

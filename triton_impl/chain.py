@@ -8,7 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from reference.contract import check_chain, dense
-from triton_impl.launch import DEVICES, on_device, place, settle, vector
+from triton_impl.launch import DEVICES, cdiv, next_power_of_2, on_device, place, settle, vector
 from triton_impl.special import mode, tanh, widen
 
 __all__ = ["chain"]
@@ -93,9 +93,9 @@ def chain(x: Tensor, residual: Tensor, bias: Tensor, *, out: Tensor | None = Non
         n_cols = x.shape[-1]
         n_rows = x.numel() // n_cols
         unit = vector(n_cols)
-        block_cols = min(triton.next_power_of_2(n_cols), TILE_COLS)
+        block_cols = min(next_power_of_2(n_cols), TILE_COLS)
         block_rows = TILE // block_cols * (2 if x.dtype is torch.float16 else 1)
-        grid = (triton.cdiv(n_rows, block_rows) * triton.cdiv(n_cols, block_cols),)
+        grid = (cdiv(n_rows, block_rows) * cdiv(n_cols, block_cols),)
         with on_device(x):
             chain_kernel[grid](
                 dense(x),

@@ -9,10 +9,22 @@ import math
 import torch
 import triton
 from torch import Tensor
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from reference.contract import landing
 
-__all__ = ["DEVICES", "INTERPRETED", "on_device", "place", "processors", "settle", "vector"]
+__all__ = [
+    "DEVICES",
+    "INTERPRETED",
+    "TensorMap",
+    "cdiv",
+    "next_power_of_2",
+    "on_device",
+    "place",
+    "processors",
+    "settle",
+    "vector",
+]
 
 # Decided when a kernel is decorated, so it is read once, here. The interpreter runs on numpy:
 # bfloat16 must be widened right after each load there, and inline PTX can't run.
@@ -26,6 +38,24 @@ MOST_COLS_IN_32_BITS = 2**31 - 2**16
 
 # The H200's processors; in the interpreter the number only shapes the grid.
 INTERPRETER_PROCESSORS = 132
+
+
+# triton's own two serve kernels too, and take 2 us a call on the host.
+def cdiv(x: int, y: int) -> int:
+    """x / y, rounded up."""
+    return -(-x // y)
+
+
+def next_power_of_2(x: int) -> int:
+    """The smallest power of two that is x or more; x: 1 or more"""
+    return 1 << (x - 1).bit_length()
+
+
+class TensorMap(TensorDescriptor):
+    """A descriptor of what is known to suit one: triton's own checks take 1.3 us of 1.7."""
+
+    def __post_init__(self) -> None:
+        pass
 
 
 def on_device(x: Tensor) -> contextlib.AbstractContextManager[object]:

@@ -1,8 +1,10 @@
-"""Matrix product in Triton, in two kernels.
+"""Matrix product in Triton, in three ways.
 
 16-bit operands that the tensor memory accelerator can address go through it
 (`matmul_descriptor_kernel`): persistent programs, each a pipeline that runs on into its next tile.
-Everything else, and every other GPU, goes through pointers and masks (`matmul_pointer_kernel`).
+Where few rows meet a b too narrow to give every multiprocessor a tile, tiles are cut into shares
+(`matmul_streamk.py`). Everything else, and every other GPU, goes through pointers and masks
+(`matmul_pointer_kernel`).
 """
 
 from __future__ import annotations
@@ -14,10 +16,19 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from triton.tools.tensor_descriptor import TensorDescriptor
 
 from reference.contract import check_matmul
-from triton_impl.launch import DEVICES, INTERPRETED, on_device, place, processors, settle
+from triton_impl.launch import (
+    DEVICES,
+    INTERPRETED,
+    TensorMap,
+    cdiv,
+    on_device,
+    place,
+    processors,
+    settle,
+)
+from triton_impl.matmul_streamk import launch_streamk, streamk_plan
 
 __all__ = ["matmul"]
 
@@ -40,8 +51,8 @@ class Plan:
 
 
 # Descriptor kernel: (up to this many rows of a, plan). Few rows: all that counts is how many bytes
-# of b are on their way, so the stages are deep and the tiles narrow, and two or more programs
-# a multiprocessor share out the last wave.
+# of b are on their way, so the stages are deep and the tiles narrow, and two programs a
+# multiprocessor share out the last wave. Where tiles are fewer than multiprocessors: stream-K.
 DECODE_PLANS = (
     # 64 columns x 128: 16 KB of b a stage, 64 to 80 KB a program in flight.
     (16, Plan(16, 64, 128, num_warps=4, num_stages=5, programs=2)),
@@ -191,10 +202,16 @@ def _launch(a: Tensor, b: Tensor, y: Tensor) -> None:
     """a: [M, K]; b: [K, N], any strides; y: [M, N] contiguous, not empty"""
     b_is_nk = b.stride(0) == 1 and b.stride(1) != 1
     stored_b = b.t() if b_is_nk else b
-    if _has_descriptors(a) and all(map(_describable, (a, stored_b, y))):
-        _launch_descriptor(a, stored_b, y, b_is_nk)
-    else:
-        _launch_pointer(a, b, y)
+    if _has_descriptors(a) and _describable(a) and _describable(stored_b):
+        # Stored as [K, N], b comes in rows of 64 columns; that layout hasn't been measured.
+        plan = streamk_plan(*y.shape, a.shape[1], processors(a)) if b_is_nk else None
+        if plan:
+            launch_streamk(a, stored_b, y, plan)
+            return
+        if _describable(y):
+            _launch_descriptor(a, stored_b, y, b_is_nk)
+            return
+    _launch_pointer(a, b, y)
 
 
 def _has_descriptors(x: Tensor) -> bool:
@@ -225,7 +242,7 @@ def _choose(size_m: int, size_n: int, n_processors: int) -> Plan:
         if size_m <= most_rows:
             return plan
     for plan in (LARGE, MEDIUM):
-        tiles = triton.cdiv(size_m, plan.block_m) * triton.cdiv(size_n, plan.block_n)
+        tiles = cdiv(size_m, plan.block_m) * cdiv(size_n, plan.block_n)
         # A tile of which more than half hangs over the edge would be wasted work.
         if tiles >= n_processors and plan.block_n < 2 * size_n:
             return plan
@@ -236,14 +253,15 @@ def _launch_descriptor(a: Tensor, b: Tensor, y: Tensor, b_is_nk: bool) -> None:
     """a: [M, K]; b: [N, K] if b_is_nk else [K, N]; y: [M, N]"""
     size_m, size_k = a.shape
     size_n = y.shape[1]
-    plan = _choose(size_m, size_n, processors(a))
+    n_processors = processors(a)
+    plan = _choose(size_m, size_n, n_processors)
     b_block = [plan.block_n, plan.block_k] if b_is_nk else [plan.block_k, plan.block_n]
     y_block = [plan.block_m, plan.block_n // 2 if plan.halves else plan.block_n]
-    tiles = triton.cdiv(size_m, plan.block_m) * triton.cdiv(size_n, plan.block_n)
-    matmul_descriptor_kernel[(min(tiles, processors(a) * plan.programs),)](
-        TensorDescriptor.from_tensor(a, [plan.block_m, plan.block_k]),
-        TensorDescriptor.from_tensor(b, b_block),
-        TensorDescriptor.from_tensor(y, y_block),
+    tiles = cdiv(size_m, plan.block_m) * cdiv(size_n, plan.block_n)
+    matmul_descriptor_kernel[(min(tiles, n_processors * plan.programs),)](
+        TensorMap(a, a.shape, a.stride(), [plan.block_m, plan.block_k]),
+        TensorMap(b, b.shape, b.stride(), b_block),
+        TensorMap(y, y.shape, y.stride(), y_block),
         size_m,
         size_n,
         size_k,
@@ -264,7 +282,7 @@ def _launch_pointer(a: Tensor, b: Tensor, y: Tensor) -> None:
     size_m, size_k = a.shape
     size_n = y.shape[1]
     plan = POINTER_FP32 if a.dtype is torch.float32 else POINTER
-    tiles = triton.cdiv(size_m, plan.block_m) * triton.cdiv(size_n, plan.block_n)
+    tiles = cdiv(size_m, plan.block_m) * cdiv(size_n, plan.block_n)
     matmul_pointer_kernel[(tiles,)](
         a,
         b,

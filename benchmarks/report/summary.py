@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from benchmarks.implementation import KIT
 from benchmarks.record import Run
 from benchmarks.report import format as write
 from benchmarks.report.content import Section, Table
@@ -11,6 +12,11 @@ from benchmarks.winners import BEST_CALL, OpView, ops_of
 __all__ = ["THROTTLED", "lead", "machine_line", "recorded", "summary_table", "winners"]
 
 THROTTLED = "† marks what was measured while the card held its clocks back."
+
+KITS = (
+    "A kit is a kernel that its user makes of a library's templates. That takes C++ and a "
+    "compiler, so it is no library call: nothing is held against it, and it wins for no tier."
+)
 
 
 def machine_line(run: Run) -> str:
@@ -104,11 +110,13 @@ def winners(ops: tuple[OpView, ...]) -> Section:
         "may choose other kernels. Lines and tokens are without comments and docstrings."
     )
     sentences = [sentence for op in ops if (sentence := _verdict(op))]
-    return Section("Who won", (*sentences, note), (summary_table(ops),))
+    notes = [note, KITS] if any(tier.tier == KIT for op in ops for tier in op.tiers) else [note]
+    return Section("Who won", (*sentences, *notes), (summary_table(ops),))
 
 
 def _verdict(op: OpView) -> str:
-    best = op.best_kernel or next(iter(op.tiers), None)
+    tiers = (tier for tier in op.tiers if tier.tier != KIT)
+    best = op.best_kernel or next(tiers, None)
     if best is None:
         return ""
     over = f"the {best.against}" if best.against == BEST_CALL else best.against

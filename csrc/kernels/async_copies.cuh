@@ -16,6 +16,13 @@ __device__ __forceinline__ void copy_async_part(void* to, const void* from, int 
                : "memory");
 }
 
+// The same, to shared memory by its 32-bit number. L2 fetches the 128 bytes round them.
+__device__ __forceinline__ void copy_async_part(unsigned to, const void* from, int bytes) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
+               "r"(bytes)
+               : "memory");
+}
+
 // 16 bytes where `there`, else zeros, and `from` is not looked at. Both are 16-byte aligned. L2
 // fetches the 256 bytes round them, since a row's next stage lies beside this one's.
 __device__ __forceinline__ void copy_async_where(unsigned to, const void* from, bool there) {

@@ -1,4 +1,5 @@
-// chain_sfu, good: 16-byte packs, several in flight a thread, and half the special functions.
+// chain_sfu, good: 16-byte packs, several in flight a thread, and half the special functions: the
+// last rung, past the ceiling of one result a step.
 //
 // The sixteen special functions are what binds this op, so they are what is cut. A sigmoid after a
 // tanh and a gain of 2 is sigmoid(2 t) = 0.5 + 0.5 tanh(t) with |t| <= 1, where a short odd

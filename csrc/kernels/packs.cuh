@@ -75,6 +75,15 @@ __device__ __forceinline__ Pack<T> gather(Element element) {
   return pack;
 }
 
+// Element i, a constant.
+template <typename T>
+__device__ __forceinline__ T element_of(const Pack<T>& pack, int i) {
+  constexpr int kPerWord = Pack<T>::kPerWord;
+  float values[kPerWord];
+  unpack_word<T>(pack.words[i / kPerWord], values);
+  return from_float<T>(values[i % kPerWord]);
+}
+
 // Data that is read once. `from` is 16-byte aligned.
 //
 // It may stay in L1, although nobody asks for it again. With L1::no_allocate a kernel had two

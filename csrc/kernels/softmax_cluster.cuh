@@ -2,7 +2,7 @@
 //
 // Each warp sends its partial to all blocks, and each block counts the bytes that it gets. Stores
 // and a barrier of the cluster would do too, but what makes them visible before the barrier is a
-// fence that waits for all of a thread's memory traffic, also for the last row's results.
+// fence that waits for all of a thread's memory traffic.
 #pragma once
 
 #include "clusters.cuh"
@@ -11,11 +11,9 @@
 #ifdef HAS_CLUSTERS
 
 // The partials of one row, in shared memory, at the same place in each block. One thread of a block
-// calls init before cluster_started(), and expect once a row. Then all warps send and wait.
+// calls init and expect before cluster_started(). Then all warps send and wait.
 //
-// For the next row there has to be another Exchange, and this one may be used again for the row
-// after that: all warps of all blocks have sent for the next row before anybody has all of it, and
-// so have read this one.
+// No block ends while a peer may write to it: it waits until all have written.
 template <int kCluster, int kWarps>
 struct Exchange {
   static constexpr int kCount = kCluster * kWarps;
@@ -62,20 +60,9 @@ struct Exchange {
     }
   }
 
-  // Until all of them are there. parity: of how often this Exchange has been used before
-  __device__ __forceinline__ Partial wait(int parity) {
-    unsigned done;
-    do {
-      asm volatile(
-          "{\n\t"
-          ".reg .pred p;\n\t"
-          "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n\t"
-          "selp.u32 %0, 1, 0, p;\n\t"
-          "}"
-          : "=r"(done)
-          : "r"(address()), "r"(parity)
-          : "memory");
-    } while (!done);
+  // Until all of them are there.
+  __device__ __forceinline__ Partial wait() {
+    wait_for_sent(address(), 0);
     return combine_shared<kCount>(partials);
   }
 };

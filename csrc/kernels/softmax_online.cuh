@@ -17,17 +17,14 @@ __global__ void __launch_bounds__(kThreads)
   constexpr int kWarps = kThreads / 32;
   const int64 number = block_number();
   if (number >= rows) return;  // the whole block: nobody waits at the barrier below
-  const Row<T, int64, false> row(x + number * cols, cols);
+  const Row<T, int64, false> row(x + number * cols, cols, kLine);
   T* const row_out = out + number * cols - row.first;
   const int64 steps = (row.last + kThreads * 32 - 1) / (kThreads * 32);
 
   Partial mine = {-infinity(), 0.0f};
   for (int64 step = 0; step < steps; ++step) {
     Pack<T> packs[kPacks];
-#pragma unroll
-    for (int k = 0; k < kPacks; ++k) {
-      packs[k] = row.load((step * kPacks + k) * kThreads + threadIdx.x);
-    }
+    row.load(packs, step * kPacks * kThreads + threadIdx.x, kThreads);
     float values[kPacks][kSize];
     Partial more = {-infinity(), 0.0f};
 #pragma unroll
@@ -55,8 +52,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int64 step = steps - 1; step >= 0; --step) {
     Pack<T> packs[kPacks];
     const int64 first = step * kPacks * kThreads + threadIdx.x;
-#pragma unroll
-    for (int k = 0; k < kPacks; ++k) packs[k] = row.load(first + k * kThreads);
+    row.load(packs, first, kThreads);
 #pragma unroll
     for (int k = 0; k < kPacks; ++k) {
       float values[kSize];

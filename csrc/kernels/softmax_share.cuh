@@ -3,7 +3,7 @@
 
 #include "softmax_row.cuh"
 
-// The most floats of a row that a thread keeps.
+// The most floats of a row of 16-bit elements that a thread keeps; more stay as they were loaded.
 constexpr int kMostFloats = 32;
 
 // The larger of each of two 16-bit values. A NaN beside a number is dropped: it is in the sum.
@@ -21,7 +21,7 @@ __device__ __forceinline__ unsigned max_word(unsigned a, unsigned b) {
 }
 
 // Kept as floats, exp(x - the thread's maximum): one exponential an element.
-template <typename T, int kElements, bool kPacked = (kElements > kMostFloats)>
+template <typename T, int kElements, bool kPacked = (sizeof(T) == 2 && kElements > kMostFloats)>
 struct Share {
   static constexpr int kSize = Pack<T>::kSize;
   static constexpr int kPacks = kElements / kSize;
@@ -53,22 +53,27 @@ struct Share {
   template <bool kWhole>
   __device__ __forceinline__ Partial load(const Row<T, int, kWhole>& row, int step) {
     Pack<T> packs[kPacks];
-#pragma unroll
-    for (int k = 0; k < kPacks; ++k) packs[k] = row.load(k * step);
+    row.load(packs, 0, step);
     return weigh(packs);
   }
 
-  // mine: what `weigh` or `load` returned; all: the row's.
   template <bool kWhole>
   __device__ __forceinline__ void store(const Row<T, int, kWhole>& row, T* __restrict__ out,
                                         int step, const Partial& mine, const Partial& all) {
+    finish(mine, all,
+           [&](int k, const float (&results)[kSize]) { row.store(out, k * step, results); });
+  }
+
+  // Calls put(k, results of pack k). mine: what `weigh` or `load` returned; all: the row's.
+  template <typename Put>
+  __device__ __forceinline__ void finish(const Partial& mine, const Partial& all, Put put) {
     // A row of -inf alone: 0 * (1 / 0) is NaN, as PyTorch gives. A thread of -inf alone: 0.
     const float scale = exp_below(mine.max, all.max) * reciprocal_approx(all.sum);
 #pragma unroll
     for (int k = 0; k < kPacks; ++k) {
 #pragma unroll
       for (int i = 0; i < kSize; ++i) values[k][i] *= scale;
-      row.store(out, k * step, values[k]);
+      put(k, values[k]);
     }
   }
 };
@@ -85,8 +90,7 @@ struct Share<T, kElements, true> {
   template <bool kWhole>
   __device__ __forceinline__ Partial load(const Row<T, int, kWhole>& row, int step) {
     Pack<T> loaded[kPacks];
-#pragma unroll
-    for (int k = 0; k < kPacks; ++k) loaded[k] = row.load(k * step);
+    row.load(loaded, 0, step);
     return weigh(loaded);
   }
 

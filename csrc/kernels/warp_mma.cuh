@@ -12,6 +12,15 @@ __device__ __forceinline__ void load_matrices(unsigned (&words)[4], unsigned row
                : "memory");
 }
 
+// The same, each matrix transposed: lane l gets of column l / 4 the elements of rows 2 (l % 4) and
+// the next.
+__device__ __forceinline__ void load_transposed(unsigned (&words)[4], unsigned row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+               : "r"(row)
+               : "memory");
+}
+
 // d += left * right: 16 rows, 8 columns, 16 steps of k. With g = lane / 4 and t = lane % 4:
 //   left   words 0 to 3: row g, row g + 8, and both again 8 steps on; steps 2 t, 2 t + 1
 //   right  words 0, 1: column g, steps 2 t, 2 t + 1, and 8 steps on
