@@ -1,0 +1,145 @@
+"""The rows of matmul: in every tier what measures it, and what counts as its source."""
+
+from __future__ import annotations
+
+from benchmarks.implementation import KIT, Implementation
+from benchmarks.skips import (
+    DEFAULT_MATMUL,
+    FEW_ROWS,
+    HALVES,
+    MANY_ROWS,
+    NAIVE_MATMUL,
+    SEARCH_MATMUL,
+    TENSOR_CORES,
+    TWIN,
+    Skip,
+    up_to,
+)
+from benchmarks.tier_rows import compiled_rows, cuda_rows, library_row, triton_row
+
+__all__ = ["MATMUL"]
+
+
+MATMUL: tuple[Implementation, ...] = (
+    library_row("matmul", "eager", "eager"),
+    *compiled_rows(
+        "matmul",
+        skips=DEFAULT_MATMUL,
+        skips_max=SEARCH_MATMUL,
+    ),
+    # What its user writes is counted, CUTLASS not.
+    Implementation(
+        op="matmul",
+        tier="library",
+        variant="cutlass",
+        module="cuda_impl.cutlass",
+        function="cutlass",
+        sources=(
+            "csrc/matmul_cutlass.cu",
+            "cuda_impl/cutlass.py:cutlass,SWIZZLE,_suits_cutlass,_capability",
+            "cuda_impl/matrices.py",
+        ),
+        effort=KIT,
+        needs=("gpu", "sm_90", "cutlass"),
+        skips=(*TENSOR_CORES, *MANY_ROWS),
+    ),
+    triton_row(
+        "matmul",
+        "tuned",
+        "matmul",
+        "good",
+        ("matmul_descriptor_kernel", "matmul_pointer_kernel"),
+        *("Plan", "DECODE_PLANS", "LARGE", "MEDIUM", "SMALL", "POINTER", "POINTER_FP32", "BAND"),
+        *("_tile_of", "_launch", "_has_descriptors", "_capability", "_describable", "_choose"),
+        *("_launch_descriptor", "_launch_pointer"),
+        more=("triton_impl/matmul_streamk.py",),
+        more_kernels=("matmul_parts_kernel", "matmul_sum_kernel"),
+    ),
+    *cuda_rows(
+        "matmul",
+        "tiled",
+        "good",
+        ("matmul_tiled_kernel",),
+        more=("cuda_impl/matrices.py:Operands,operands,by_rows,stored,is_weight",),
+        more_cupy=("cuda_impl/matmul.py:_pointers",),
+        skips=MANY_ROWS,
+        skips_cupy=(Skip(TWIN, dtypes=HALVES),),
+    ),
+    *cuda_rows(
+        "matmul",
+        "mma",
+        "good",
+        ("matmul_mma_kernel",),
+        symbols=("MmaPlan", "MMA_PLANS", "_suits_mma"),
+        more=("cuda_impl/matrices.py",),
+        skips=(*TENSOR_CORES, *MANY_ROWS),
+        skips_cupy=(Skip(TWIN, dtypes=("float16",)), Skip(TWIN, "n", but=(4096,))),
+        file="mma",
+    ),
+    *cuda_rows(
+        "matmul",
+        "wgmma",
+        "good",
+        ("matmul_wgmma_kernel",),
+        "sm_90",
+        symbols=(
+            *("Tile", "LARGE", "SMALL", "WgmmaPlan"),
+            "_suits_wgmma",
+        ),
+        more=("cuda_impl/matrices.py",),
+        more_cuda=("csrc/tensor_map.h",),
+        more_cupy=("cuda_impl/matmul.py:_pointers", "cuda_impl/tensor_map.py"),
+        skips=(*TENSOR_CORES, *MANY_ROWS),
+    ),
+    *cuda_rows(
+        "matmul",
+        "decode",
+        "good",
+        ("matmul_decode_kernel",),
+        "sm_90",
+        symbols=("Tile", "DecodePlan", "DECODE_TILES", "_plan", "_even_tiles"),
+        more=("cuda_impl/matrices.py",),
+        more_cupy=("cuda_impl/decode.py:_launch_rawmodule",),
+        skips=up_to(FEW_ROWS),
+        skips_cupy=(Skip(TWIN, "m", but=(16,)),),
+        file="decode",
+    ),
+    *cuda_rows(
+        "matmul",
+        "skinny",
+        "good",
+        ("matmul_skinny_kernel",),
+        "sm_90",
+        symbols=(
+            *("SkinnyPlan", "SKINNY_PLANS", "SKINNY_STEPS"),
+            *("_plan", "_run"),
+        ),
+        more=("cuda_impl/matrices.py",),
+        more_cuda=("csrc/tensor_map.h", "cuda_impl/skinny.py:_launch_extension"),
+        more_cupy=("cuda_impl/skinny.py:_launch_rawmodule", "cuda_impl/tensor_map.py"),
+        skips=up_to(FEW_ROWS),
+        skips_cupy=(Skip(TWIN, "m", but=(1, 16, 64)),),
+        file="skinny",
+    ),
+    *cuda_rows(
+        "matmul",
+        "gemv",
+        "good",
+        ("matmul_gemv_kernel",),
+        symbols=("GemvPlan", "ROWS", "_plan"),
+        more=("cuda_impl/matrices.py",),
+        more_cupy=("cuda_impl/gemv.py:_launch_rawmodule",),
+        skips=up_to(4),
+        skips_cupy=(Skip(TWIN, "m", but=(1,)),),
+        file="gemv",
+    ),
+    *cuda_rows(
+        "matmul",
+        "naive",
+        "naive",
+        ("matmul_naive_kernel",),
+        more_cupy=("cuda_impl/matmul.py:_pointers",),
+        skips=NAIVE_MATMUL,
+        skips_cupy=(Skip(TWIN, dtypes=HALVES),),
+    ),
+)
