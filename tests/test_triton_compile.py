@@ -43,6 +43,10 @@ class Build:
 
 def softmax_builds() -> Iterator[Build]:
     from triton_impl import softmax as tier
+    from triton_impl import softmax_few as few
+    from triton_impl import softmax_meeting as meeting
+    from triton_impl import softmax_online as online
+    from triton_impl import softmax_short as short
 
     for dtype in TYPES:
         size = 4 if dtype == "fp32" else 2
@@ -56,27 +60,27 @@ def softmax_builds() -> Iterator[Build]:
                 (*pointers, "n_cols"),
                 {"num_warps": min(max(block // 512, 4), 32)},
             )
-        for most_cols, elements, num_warps in tier.ROW_PLANS:
-            if most_cols > tier.ROWS_LIMIT[size]:
+        for most_cols, elements, num_warps in short.ROW_PLANS:
+            if most_cols > short.ROWS_LIMIT[size]:
                 continue
             for block in (1, 256, 1024, 2048) if most_cols == 2048 else (most_cols,):
                 # 8: rows of 1000 and the like, 1: any length.
                 for unit in (16, 8, 1):
                     yield Build(
                         f"softmax_rows {dtype} {block} {unit}",
-                        tier.softmax_rows_kernel,
+                        short.softmax_rows_kernel,
                         pointers | {"n_rows": "i32", "n_units": "i32"},
                         {"UNIT": unit, "BLOCK_ROWS": elements // block, "BLOCK_COLS": block},
                         tuple(pointers),
                         {"num_warps": num_warps},
                     )
         if size == 2:
-            for most_cols, num_warps, registers in tier.PACKED_PLANS:
+            for most_cols, num_warps, registers in short.PACKED_PLANS:
                 for whole in (True, False):
-                    most = registers if whole else tier.RAGGED_REGISTERS[num_warps]
+                    most = registers if whole else short.RAGGED_REGISTERS[num_warps]
                     yield Build(
                         f"softmax_packed {dtype} {most_cols} {whole}",
-                        tier.softmax_packed_kernel,
+                        short.softmax_packed_kernel,
                         pointers | {"n_cols": "i32"},
                         {"WORDS": most_cols // 2, "WHOLE": whole, "PORTABLE": False},
                         tuple(pointers),
@@ -84,25 +88,41 @@ def softmax_builds() -> Iterator[Build]:
                     )
         # Rows that start and end with packs, that don't, and tensors that start between two.
         windows = ((16 // size, True), (16 // size, False), (1, True))
-        for _, num_warps in tier.ONLINE_PLANS:
+        for _, num_warps in online.ONLINE_PLANS:
             for pack, whole in windows:
-                items, lanes = tier.online_tile(pack, size, num_warps, whole)
+                items, lanes = online.online_tile(pack, size, num_warps, whole)
                 yield Build(
                     f"softmax_online {dtype} {num_warps} {pack} {whole}",
-                    tier.softmax_online_kernel,
+                    online.softmax_online_kernel,
                     pointers | {"n_cols": "i32"},
                     {"ITEMS": items, "LANES": lanes}
                     | {"PACK": pack, "WHOLE": whole, "EXACT": False},
                     tuple(pointers) if pack > 1 else (),
                     {
                         "num_warps": num_warps,
-                        "maxnreg": tier.ONLINE_REGISTERS if pack > 1 else None,
+                        "maxnreg": online.ONLINE_REGISTERS if pack > 1 else None,
                     },
                 )
-        for block in (tier.LEAST_SHARE, tier.LARGEST_SHARE):
+        for room in meeting.SHARE_PACKS:
+            for whole in (True, False):
+                yield Build(
+                    f"softmax_meeting {dtype} {room} {whole}",
+                    meeting.softmax_meeting_kernel,
+                    pointers
+                    | dict.fromkeys(("board_ptr", "counter_ptr"), "*i64")
+                    | dict.fromkeys(("n_cols", "n_shares", "share_packs"), "i32"),
+                    {"WORDS": 4 * room, "SLOTS": 16, "WHOLE": whole}
+                    | {"PORTABLE": False, "WAIT": True},
+                    (*pointers, "board_ptr"),
+                    {
+                        "num_warps": meeting.MeetingPlan(1, room, room).num_warps,
+                        "maxnreg": meeting.registers(dtype == "fp32", whole),
+                    },
+                )
+        for block in (few.LEAST_SHARE, few.LARGEST_SHARE):
             for pack, whole in windows:
-                for kernel in (tier.softmax_partials_kernel, tier.softmax_shares_kernel):
-                    writes = kernel is tier.softmax_shares_kernel
+                for kernel in (few.softmax_partials_kernel, few.softmax_shares_kernel):
+                    writes = kernel is few.softmax_shares_kernel
                     names = pointers if writes else {"x_ptr": pointers["x_ptr"]}
                     yield Build(
                         f"{kernel.__name__.removesuffix('_kernel')} {dtype} {block} {pack} {whole}",
@@ -117,9 +137,9 @@ def softmax_builds() -> Iterator[Build]:
                     )
     yield Build(
         "softmax_combine",
-        tier.softmax_combine_kernel,
+        few.softmax_combine_kernel,
         {"partials_ptr": "*fp32", "row_ptr": "*fp32", "n_partials": "i32"},
-        {"LANES": tier.MOST_PARTIALS},
+        {"LANES": few.MOST_PARTIALS},
         ("partials_ptr", "row_ptr"),
         {"num_warps": 4},
     )
@@ -320,7 +340,7 @@ def test_aligned_rows_move_16_bytes_at_a_time(compiled) -> None:
 
 
 def test_rows_that_start_anywhere_move_whole_packs_but_at_their_ends(compiled) -> None:
-    names = r"softmax_(packed \S+ \d+|(online|partials|shares) \S+ \d+ (4|8)) (True|False)"
+    names = r"softmax_((packed|meeting) \S+ \d+|(online|partials|shares) \S+ \d+ (4|8)) (True|False)"
     for figures in of(compiled, names):
         ends = 2 if figures["name"].endswith("False") else 0
         if "partials" in figures["name"]:
@@ -331,7 +351,10 @@ def test_rows_that_start_anywhere_move_whole_packs_but_at_their_ends(compiled) -
             moves, ends = figures["stores"], ends // 2
         else:
             moves = figures["loads"] + figures["stores"]
-        narrow = [move for move in moves if not move.endswith(".128")]
+        # What programs that meet read of each other.
+        strong = [move for move in moves if ".STRONG." in move]
+        assert len(strong) == ("meeting" in figures["name"]), (figures["name"], moves)
+        narrow = [move for move in moves if not move.endswith(".128") and move not in strong]
         assert len(narrow) <= ends, (figures["name"], moves)
 
 
@@ -380,6 +403,7 @@ def test_special_functions_an_element(
         # Four programs of 16384 columns, three that start anywhere; two of 32768.
         (r"softmax_packed \S+ (\d+ True|32768 False)", 32),
         (r"softmax_packed \S+ 16384 False", 40),
+        (r"softmax_meeting (\S+ \d+ True|(bf16|fp16) .*)", 32),
         # 32 warps are the multiprocessor's one program, 16 leave room for a second.
         (r"softmax_online .* (4|8) (True|False)", 64),
         (r"softmax_(partials|shares) .* (4|8) (True|False)", 64),

@@ -13,6 +13,10 @@ from benchmarks.check import error_of, verify
 from reference.ops import OPS
 from reference.spec import Case
 from triton_impl import softmax as tier
+from triton_impl import softmax_few as few
+from triton_impl import softmax_meeting as meeting
+from triton_impl import softmax_online as online
+from triton_impl import softmax_short as short
 
 OP = OPS["softmax"]
 INF, NAN = math.inf, math.nan
@@ -72,7 +76,7 @@ def test_gate(function, case: Case, device: torch.device) -> None:
 def test_rows_up_to_8192_are_read_once(
     monkeypatch, device, dtype: torch.dtype, n_cols: int, num_warps: int
 ) -> None:
-    spy = spy_on(monkeypatch, tier, "softmax_rows_kernel")
+    spy = spy_on(monkeypatch, short, "softmax_rows_kernel")
     check(tier.softmax, torch.randn(3, n_cols, device=device).to(dtype))
     assert [options["num_warps"] for *_, options in spy.launches] == [num_warps]
 
@@ -85,15 +89,20 @@ def test_rows_of_two_byte_types_are_packed_from_8193_to_32768(
 ) -> None:
     """offset: of the tensor itself, in elements"""
     monkeypatch.setattr(tier, "processors", lambda x: 2)
-    names = ("rows", "packed", "online")
-    spies = {name: spy_on(monkeypatch, tier, f"softmax_{name}_kernel") for name in names}
+    spies = {
+        name: spy_on(monkeypatch, module, f"softmax_{name}_kernel")
+        for name, module in (
+            *(("rows", short), ("packed", short), ("meeting", meeting), ("online", online)),
+        )
+    }
     x, out, room = poisoned(torch.randn(9, n_cols, device=device).to(dtype), offset)
     assert tier.softmax(x, out=out) is out
     assert_close(out, x)
     assert_poisoned_around(out, room)
     packed = dtype.itemsize == 2 and 8192 < n_cols <= 32768 and not offset
     fits = n_cols <= (32768 if dtype is torch.float32 else 16384)
-    expected = "packed" if packed else "rows" if fits else "online"
+    shared = n_cols == 32769 and dtype.itemsize == 2 and not offset
+    expected = "packed" if packed else "rows" if fits else "meeting" if shared else "online"
     assert [name for name, spy in spies.items() if spy.launches] == [expected]
     if packed:
         ((grid, arguments, options),) = spies["packed"].launches
@@ -103,8 +112,8 @@ def test_rows_of_two_byte_types_are_packed_from_8193_to_32768(
 
 
 def test_few_rows_are_packed_where_they_are_not_shared_out(monkeypatch, device) -> None:
-    packed = spy_on(monkeypatch, tier, "softmax_packed_kernel")
-    shares = spy_on(monkeypatch, tier, "softmax_shares_kernel")
+    packed = spy_on(monkeypatch, short, "softmax_packed_kernel")
+    shares = spy_on(monkeypatch, few, "softmax_shares_kernel")
     check(tier.softmax, torch.randn(3, 16384, device=device).half())
     assert (len(packed.launches), len(shares.launches)) == (1, 0)
     check(tier.softmax, torch.randn(3, 16392, device=device).half())
@@ -112,9 +121,8 @@ def test_few_rows_are_packed_where_they_are_not_shared_out(monkeypatch, device) 
 
 
 def test_devices_without_maxima_of_pairs_keep_to_the_other_kernels(monkeypatch, device) -> None:
-    monkeypatch.setattr(tier, "INTERPRETED", False)
-    monkeypatch.setattr(tier, "_has_pairs", lambda index: False)
-    spy = spy_on(monkeypatch, tier, "softmax_rows_kernel")
+    monkeypatch.setattr(tier, "has_pairs", lambda x: False)
+    spy = spy_on(monkeypatch, short, "softmax_rows_kernel")
     check(tier.softmax, torch.randn(2, 16384, device=device).half())
     assert len(spy.launches) == 1
 
@@ -140,12 +148,78 @@ def test_odd_values_anywhere_in_a_packed_row(
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("n_cols", "shares"),
+    [
+        # Of 32 KB, or of 16 or 8 KB where those would be far from full.
+        (65536, {2: 4, 4: 8}),
+        (65541, {2: 4, 4: 17}),
+        (50257, {2: 13, 4: 13}),
+        (34824, {2: 9, 4: 9}),
+    ],
+)
+def test_programs_of_a_long_row_meet(
+    monkeypatch, device, dtype: torch.dtype, n_cols: int, shares: dict[int, int]
+) -> None:
+    monkeypatch.setattr(tier, "processors", lambda x: 33)
+    spy = spy_on(monkeypatch, meeting, "softmax_meeting_kernel")
+    x, out, room = poisoned(torch.randn(35, n_cols, device=device).to(dtype), 0)
+    assert tier.softmax(x, out=out) is out
+    assert_close(out, x)
+    assert_poisoned_around(out, room)
+    for grid, arguments, _ in spy.launches:
+        assert grid == (35 * shares[dtype.itemsize],)
+        assert arguments["WHOLE"] == (n_cols % (16 // dtype.itemsize) == 0)
+    assert spy.launches
+
+
+@numpy_warns
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n_cols", [49152, 50257])
+def test_odd_values_in_any_share(monkeypatch, device, dtype: torch.dtype, n_cols: int) -> None:
+    monkeypatch.setattr(tier, "processors", lambda x: 26)
+    spy = spy_on(monkeypatch, meeting, "softmax_meeting_kernel")
+    x = torch.randn(28, n_cols, device=device).to(dtype)
+    x[0, 0], x[1, 20000], x[2, n_cols - 1] = NAN, NAN, NAN
+    x[3, 0], x[4, 30000], x[5, n_cols - 1] = INF, INF, INF
+    x[6], x[7] = -INF, NAN
+    # Whole shares of nothing but -inf, before and behind the only number, and a row of zeros.
+    x[8, 1:], x[9, :-1], x[10] = -INF, -INF, 0
+    got = check(tier.softmax, x)
+    assert spy.launches
+    assert got[:8].isnan().all()
+    assert got[8, 0] == got[9, -1] == 1
+    assert not got[10:].isnan().any()
+
+
+def test_the_same_bits_each_time(monkeypatch, device) -> None:
+    monkeypatch.setattr(tier, "processors", lambda x: 26)
+    x = torch.randn(64, 50257, device=device).bfloat16()
+    first = tier.softmax(x)
+    assert all(torch.equal(tier.softmax(x), first) for _ in range(1 if device.type == "cpu" else 9))
+
+
+def test_shares_are_nearly_full_or_as_full_as_can_be() -> None:
+    plan = meeting.meeting_plan(2048, 131072 // 8, 132)
+    assert (plan.shares, plan.packs, plan.room, plan.num_warps) == (8, 2048, 2048, 16)
+    plan = meeting.meeting_plan(5341, 50257 // 8, 132)
+    assert (plan.shares, plan.packs, plan.room, plan.num_warps) == (13, 484, 512, 4)
+    # 4608 packs: 3 x 1536 of 2048, 5 x 922 of 1024, 9 x 512.
+    assert meeting.meeting_plan(300, 4608, 132).shares == 9
+    # All that can meet are 32, or as many as there are multiprocessors.
+    assert meeting.meeting_plan(300, 32 * 2048, 132).shares == 32
+    assert meeting.meeting_plan(300, 32 * 2048 + 1, 132) is None
+    assert meeting.meeting_plan(300, 32 * 2048, 31) is None
+    assert meeting.meeting_plan(2**28, 131072 // 8, 132) is None
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("n_cols", [32776, 65536, 131072])
-def test_long_rows_each_by_one_program(
+def test_rows_of_too_many_shares_are_each_read_by_one_program(
     monkeypatch, device, dtype: torch.dtype, n_cols: int
 ) -> None:
-    monkeypatch.setattr(tier, "processors", lambda x: 2)
-    spy = spy_on(monkeypatch, tier, "softmax_online_kernel")
+    monkeypatch.setattr(tier, "processors", lambda x: 1)
+    spy = spy_on(monkeypatch, online, "softmax_online_kernel")
     check(tier.softmax, torch.randn(2, n_cols, device=device).to(dtype))
     ((grid, arguments, options),) = spy.launches
     assert options["num_warps"] == (16 if n_cols * dtype.itemsize <= 2**17 else 32)
@@ -160,8 +234,8 @@ def test_long_rows_that_start_anywhere(
     monkeypatch, device, dtype: torch.dtype, n_cols: int, offset: int
 ) -> None:
     """offset: of the tensor itself, in elements"""
-    monkeypatch.setattr(tier, "processors", lambda x: 2)
-    spy = spy_on(monkeypatch, tier, "softmax_online_kernel")
+    monkeypatch.setattr(tier, "processors", lambda x: 1)
+    spy = spy_on(monkeypatch, online, "softmax_online_kernel")
     x, out, room = poisoned(torch.randn(5, n_cols, device=device).to(dtype), offset)
     assert tier.softmax(x, out=out) is out
     assert_close(out, x)
@@ -176,12 +250,12 @@ def test_long_rows_that_start_anywhere(
 def test_few_long_rows_are_shared_out(
     monkeypatch, device, dtype: torch.dtype, n_rows: int, n_cols: int
 ) -> None:
-    spies = [spy_on(monkeypatch, tier, f"softmax_{name}_kernel") for name in ("partials", "shares")]
+    spies = [spy_on(monkeypatch, few, f"softmax_{name}_kernel") for name in ("partials", "shares")]
     x = torch.randn(n_rows, n_cols, device=device).to(dtype)
     out = torch.full_like(x, NAN)
     assert tier.softmax(x, out=out) is out
     assert_close(out, x)
-    block = tier.shares_block(n_rows, n_cols, tier.processors(x))
+    block = few.shares_block(n_rows, n_cols, few.processors(x))
     for spy in spies:
         ((grid, _, _),) = spy.launches
         assert grid[0] == n_rows
@@ -189,8 +263,8 @@ def test_few_long_rows_are_shared_out(
 
 
 def test_many_shares_are_combined_first(monkeypatch, device) -> None:
-    monkeypatch.setattr(tier, "MOST_PARTIALS", 16)
-    spy = spy_on(monkeypatch, tier, "softmax_combine_kernel")
+    monkeypatch.setattr(few, "MOST_PARTIALS", 16)
+    spy = spy_on(monkeypatch, few, "softmax_combine_kernel")
     x = torch.randn(3, 50257, device=device).bfloat16()
     x[1, :30000] = -INF
     check(tier.softmax, x)
@@ -199,13 +273,13 @@ def test_many_shares_are_combined_first(monkeypatch, device) -> None:
 
 
 def test_shares_of_a_row_fill_the_device() -> None:
-    assert tier.shares_block(1, 131072, 132) == 1024
-    assert tier.shares_block(8, 131072, 132) == 4096
-    assert tier.shares_block(64, 128256, 132) == 8192
+    assert few.shares_block(1, 131072, 132) == 1024
+    assert few.shares_block(8, 131072, 132) == 4096
+    assert few.shares_block(64, 128256, 132) == 8192
 
 
 def test_short_rows_share_a_program(monkeypatch, device) -> None:
-    spy = spy_on(monkeypatch, tier, "softmax_rows_kernel")
+    spy = spy_on(monkeypatch, short, "softmax_rows_kernel")
     check(tier.softmax, torch.randn(33, 128, device=device))
     ((grid, arguments, _),) = spy.launches
     assert arguments["BLOCK_ROWS"] == 16
