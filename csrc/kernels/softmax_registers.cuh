@@ -101,5 +101,8 @@ __global__ void CLUSTER_SIZE(kCluster) __launch_bounds__(kThreads, kResident<kEl
   exchange.send(of_warp, rank);
   const Partial all = exchange.wait();
   share.store(row, out + offset - row.first, kStep, mine, all);
+#else
+  // No clusters: rather no result than a wrong one.
+  __trap();
 #endif
 }
