@@ -52,18 +52,17 @@ SOFTMAX: tuple[Implementation, ...] = (
         "tuned",
         "softmax",
         "good",
-        (
-            *("softmax_rows_kernel", "softmax_packed_kernel", "softmax_online_kernel"),
-            *("softmax_partials_kernel", "softmax_shares_kernel"),
-            "softmax_combine_kernel",
+        (),
+        "_launch",
+        more=tuple(
+            f"triton_impl/softmax_{name}.py"
+            for name in ("row", "short", "meeting", "online", "few")
         ),
-        *("ROW_PLANS", "ROWS_LIMIT", "PACKED_FROM", "PACKED_PLANS", "RAGGED_REGISTERS"),
-        *("THREAD_BYTES", "THREAD_LOADS", "RAGGED_THREAD_BYTES"),
-        *("ONLINE_PLANS", "ONLINE_REGISTERS", "PROGRAMS", "LEAST_SHARE", "LARGEST_SHARE"),
-        *("MOST_PARTIALS", "MOST_SHARES", "LOG2_E", "_exp", "_finite_or_zero", "_window"),
-        *("_load", "_store", "_store_ends", "_ends", "online_tile", "shares_block"),
-        *("_halves", "_higher_bfloat16", "_higher_float16", "_highest"),
-        *("_has_pairs", "_launch", "_launch_shares"),
+        more_kernels=(
+            *("softmax_rows_kernel", "softmax_packed_kernel"),
+            *("softmax_meeting_kernel", "softmax_online_kernel"),
+            *("softmax_partials_kernel", "softmax_combine_kernel", "softmax_shares_kernel"),
+        ),
     ),
     *_softmax(
         "registers",

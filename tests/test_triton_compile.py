@@ -340,7 +340,8 @@ def test_aligned_rows_move_16_bytes_at_a_time(compiled) -> None:
 
 
 def test_rows_that_start_anywhere_move_whole_packs_but_at_their_ends(compiled) -> None:
-    names = r"softmax_((packed|meeting) \S+ \d+|(online|partials|shares) \S+ \d+ (4|8)) (True|False)"
+    ragged = r"(packed|meeting) \S+ \d+|(online|partials|shares) \S+ \d+ (4|8)"
+    names = rf"softmax_({ragged}) (True|False)"
     for figures in of(compiled, names):
         ends = 2 if figures["name"].endswith("False") else 0
         if "partials" in figures["name"]:
