@@ -6,6 +6,8 @@ import math
 
 import pytest
 import torch
+import triton
+import triton.language as tl
 from torch import Tensor
 from triton_spy import spy_on
 
@@ -14,6 +16,7 @@ from reference.ops import OPS
 from reference.spec import Case
 from triton_impl import matmul as tier
 from triton_impl import matmul_streamk as streamk
+from triton_impl.matmul_streamk import tiles_of
 
 OP = OPS["matmul"]
 NAN = math.nan
@@ -312,6 +315,29 @@ def test_nan_and_inf_as_pytorch(device) -> None:
     assert torch.equal(got.isnan(), expected.isnan())
     assert torch.equal(got.isinf(), expected.isinf())
     assert torch.equal(got.sign()[got.isinf()], expected.sign()[expected.isinf()])
+
+
+@triton.jit
+def count_kernel(count_ptr, size):
+    tl.store(count_ptr, tiles_of(size, 128))
+
+
+def test_tiles_of_sizes_up_to_the_last_of_32_bits(device) -> None:
+    for size, tiles in ((1, 1), (128, 1), (129, 2), (2**31 - 1, 2**24)):
+        count = torch.zeros(1, dtype=torch.int32, device=device)
+        count_kernel[(1,)](count, size)
+        assert count.item() == tiles
+
+
+@pytest.mark.gpu
+def test_k_up_to_the_last_of_32_bits(stream_spies, device) -> None:
+    if torch.cuda.mem_get_info()[0] < 2**34:
+        pytest.skip("needs 16 GB of free GPU memory")
+    k = 2**31 - 8
+    a, weight = (torch.zeros(1, k, dtype=torch.float16, device=device) for _ in range(2))
+    a[0, 0], weight[0, 0], a[0, -1], weight[0, -1] = 1, 3, 2, 4
+    assert tier.matmul(a, weight.t()).item() == 11
+    assert stream_spies[0].launches
 
 
 def test_rows_further_apart_than_32_bits_reach(device) -> None:

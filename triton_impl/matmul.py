@@ -28,7 +28,7 @@ from triton_impl.launch import (
     processors,
     settle,
 )
-from triton_impl.matmul_streamk import launch_streamk, streamk_plan
+from triton_impl.matmul_streamk import launch_streamk, streamk_plan, tiles_of
 
 __all__ = ["matmul"]
 
@@ -104,8 +104,8 @@ def matmul_descriptor_kernel(
     HALVES: tl.constexpr,
     WIDEN: tl.constexpr,
 ):
-    tiles_m = tl.cdiv(size_m, BLOCK_M)
-    tiles_n = tl.cdiv(size_n, BLOCK_N)
+    tiles_m = tiles_of(size_m, BLOCK_M)
+    tiles_n = tiles_of(size_n, BLOCK_N)
     tiles = tiles_m * tiles_n
     # flatten makes one loop of both, so that the next tile's loads start during this one's store.
     # (warp_specialize beside it changes nothing on Hopper: the same instructions come out.)
@@ -114,7 +114,7 @@ def matmul_descriptor_kernel(
         row = tile_m * BLOCK_M
         col = tile_n * BLOCK_N
         total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-        for step in range(tl.cdiv(size_k, BLOCK_K)):
+        for step in range(tiles_of(size_k, BLOCK_K)):
             # Loads past an edge give 0, stores past one are dropped.
             a = a_desc.load([row, step * BLOCK_K])
             if B_IS_NK:
@@ -153,7 +153,7 @@ def matmul_pointer_kernel(
     WIDEN: tl.constexpr,
 ):
     tile_m, tile_n = _tile_of(
-        tl.program_id(0), tl.cdiv(size_m, BLOCK_M), tl.cdiv(size_n, BLOCK_N), BAND
+        tl.program_id(0), tiles_of(size_m, BLOCK_M), tiles_of(size_n, BLOCK_N), BAND
     )
     # 64-bit: an index times a stride passes 2^31 at sizes that fit the card.
     rows = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -164,7 +164,7 @@ def matmul_pointer_kernel(
     # Times a stride this too passes 2^31.
     depth = tl.full((), BLOCK_K, tl.int64)
     total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for step in range(tl.cdiv(size_k, BLOCK_K)):
+    for step in range(tiles_of(size_k, BLOCK_K)):
         left = size_k - step * BLOCK_K
         # Past K both are 0: 0 on one side alone would let a neighbour's NaN through.
         a = tl.load(a_ptrs, mask=(rows < size_m) & (ks[None, :] < left), other=0.0)

@@ -19,7 +19,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from triton_impl.launch import INTERPRETED, TensorMap, cdiv, processors
 
-__all__ = ["launch_streamk", "streamk_plan"]
+__all__ = ["launch_streamk", "streamk_plan", "tiles_of"]
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,12 @@ SUMS = tl.constexpr(512)
 IN_FLIGHT = tl.constexpr(4)
 
 
+@triton.jit
+def tiles_of(size, TILE: tl.constexpr):
+    # How many tiles cover a size of 1 or more. size + TILE - 1, which tl.cdiv takes, can pass 2^31.
+    return (size - 1) // TILE + 1
+
+
 # One instance for all numbers of rows.
 @triton.jit(do_not_specialize=["size_m", "share"])
 def matmul_parts_kernel(
@@ -73,10 +79,10 @@ def matmul_parts_kernel(
     if EARLY:
         # The second launch may be set up from now on; it waits for the end of this one.
         gdc_launch_dependents()
-    steps = tl.cdiv(size_k, DEPTH)
+    steps = tiles_of(size_k, DEPTH)
     # 2^31 steps would be 32 TB of b.
     begin = tl.program_id(0) * share
-    end = tl.minimum(begin + share, tl.cdiv(size_n, COLUMNS) * steps)
+    end = tl.minimum(begin + share, tiles_of(size_n, COLUMNS) * steps)
     rows = tl.arange(0, BLOCK_M)
     cols = tl.arange(0, COLUMNS)
     if SWAP:
@@ -118,7 +124,7 @@ def matmul_sum_kernel(
     BLOCK_M: tl.constexpr,
     EARLY: tl.constexpr,
 ):
-    steps = tl.cdiv(size_k, DEPTH)
+    steps = tiles_of(size_k, DEPTH)
     tile = tl.program_id(0)
     first = tile * steps // share
     last = (tile * steps + steps - 1) // share
