@@ -111,8 +111,7 @@ def softmax_builds() -> Iterator[Build]:
                     pointers
                     | dict.fromkeys(("board_ptr", "counter_ptr"), "*i64")
                     | dict.fromkeys(("n_cols", "n_shares", "share_packs"), "i32"),
-                    {"WORDS": 4 * room, "SLOTS": 16, "WHOLE": whole}
-                    | {"PORTABLE": False, "WAIT": True},
+                    {"WORDS": 4 * room, "WHOLE": whole} | {"PORTABLE": False, "WAIT": True},
                     (*pointers, "board_ptr"),
                     {
                         "num_warps": meeting.MeetingPlan(1, room, room).num_warps,

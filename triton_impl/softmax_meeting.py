@@ -1,8 +1,14 @@
 """Long rows, read once: programs of a row meet in memory, while their shares stay in registers.
 
-A program publishes the maximum and the sum of its share as one word of 64 bits. The word is its own
-flag, so that neither fence nor lock is needed: 0 stands for "not there yet", and no share's word is
-0, since its maximum counts 1 in its sum, or is -inf, or its sum is NaN.
+A program publishes the maximum and the sum of its share as one word of 64 bits. The word is its
+own flag, so that neither fence nor lock is needed: 0 stands for "not there yet". No share's word is
+0: a finite maximum adds exp(0) = 1 to the sum, a share of -inf alone has -inf in its word, and any
+other has a sum of NaN.
+
+Programs that wait need the others of their row to run, so all of a row have to fit the device at
+one time. `meeting_plan` sees to that with room to spare, for a dozen such calls at once on several
+streams. It can't know of a green context, which gives a stream some of the multiprocessors: fewer
+than an eighth of an H200's may hold too few programs, which then wait for ever.
 """
 
 from __future__ import annotations
@@ -14,12 +20,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from triton_impl.launch import INTERPRETED, cdiv, next_power_of_2
+from triton_impl.launch import INTERPRETED, cdiv
 from triton_impl.softmax_row import ends_of, exp, finite_or_zero, halves, highest, window
 
 __all__ = ["MeetingPlan", "launch_meeting", "meeting_plan"]
 
-# 16-byte packs a share has room for, four a thread. The largest that are nearly full: fewer meet.
+# 16-byte packs a share has room for, four a thread. The largest that will be nearly full is taken:
+# then the fewest programs have to meet.
 SHARE_PACKS = (2048, 1024, 512)
 THREAD_PACKS = 4
 NEARLY_FULL = 0.94
@@ -29,8 +36,12 @@ NEARLY_FULL = 0.94
 REGISTERS = 32
 RAGGED_FLOAT32_REGISTERS = 40
 
-# Words that a program reads, one a lane.
-MOST_SHARES = 32
+# A warp reads the words of a row one a lane. Where two lanes read one word, one might see it and
+# the other not yet, and they would leave the loop at different times, in the middle of a shuffle.
+MOST_SHARES = tl.constexpr(32)
+
+# And no more than one for so many multiprocessors, see above.
+SHARE_PROCESSORS = 4
 
 LARGEST_GRID = 2**31 - 1
 
@@ -54,7 +65,6 @@ def softmax_meeting_kernel(
     n_shares,
     share_packs,
     WORDS: tl.constexpr,  # of 32 bits, that a share has room for
-    SLOTS: tl.constexpr,  # a power of two, n_shares or more
     WHOLE: tl.constexpr,
     PORTABLE: tl.constexpr,
     WAIT: tl.constexpr,
@@ -106,7 +116,7 @@ def softmax_meeting_kernel(
     tl.atomic_xchg(board_ptr + share, upper | lower, sem="relaxed")
     if not WAIT:
         return
-    slots = tl.arange(0, SLOTS)
+    slots = tl.arange(0, MOST_SHARES)
     there = slots < n_shares
     met = tl.load(board_ptr + slots, mask=there, other=-1, volatile=True)
     # Each warp for itself: no barrier.
@@ -117,8 +127,8 @@ def softmax_meeting_kernel(
     pivot = tl.max(peaks, axis=0)
     inverse = 1.0 / tl.sum(totals * exp(peaks - pivot), axis=0)
 
-    # A sum is never negative: 0 is added. The compiler doesn't know, and so keeps the words across
-    # the meeting and not their values, twice as many registers.
+    # No sum is negative, and NaN isn't less than 0 either: 0 is added. The compiler doesn't know,
+    # and so keeps the words across the meeting and not their values, twice as many registers.
     if not SINGLE:
         words += (inverse < 0).to(tl.int32)
     left, right = _values(words, TYPE)
@@ -148,14 +158,12 @@ class MeetingPlan:
 
 
 def meeting_plan(n_rows: int, row_packs: int, n_processors: int) -> MeetingPlan | None:
-    """How to share out rows of so many 16-byte packs; None where too many would have to meet.
-
-    No more than the multiprocessors: else some would wait for programs that find no place.
-    """
+    """How to share out rows of so many 16-byte packs; None where too many would have to meet."""
+    most = min(MOST_SHARES.value, n_processors // SHARE_PROCESSORS)
     plans = []
     for room in SHARE_PACKS:
         shares = cdiv(row_packs, room)
-        if shares > min(MOST_SHARES, n_processors) or n_rows * shares > LARGEST_GRID:
+        if shares > most or n_rows * shares > LARGEST_GRID:
             continue
         plan = MeetingPlan(shares, cdiv(row_packs, shares), room)
         if plan.packs >= NEARLY_FULL * room:
@@ -173,7 +181,7 @@ def launch_meeting(x: Tensor, y: Tensor, n_rows: int, n_cols: int, plan: Meeting
     """x, y: contiguous, [n_rows, n_cols], aligned to 16 bytes
 
     The board is this call's own, zeroed by torch in its stream: calls on several streams and graphs
-    that replay at one time have nothing in common.
+    that replay at one time share no memory.
     """
     whole = n_cols % (16 // x.element_size()) == 0
     n_programs = n_rows * plan.shares
@@ -183,7 +191,7 @@ def launch_meeting(x: Tensor, y: Tensor, n_rows: int, n_cols: int, plan: Meeting
     for turn, wait in enumerate(waits):
         softmax_meeting_kernel[(n_programs,)](
             *(x, y, board, board[n_programs + turn :], n_cols, plan.shares, plan.packs),
-            *(plan.room * 4, next_power_of_2(plan.shares), whole, INTERPRETED, wait),
+            *(plan.room * 4, whole, INTERPRETED, wait),
             num_warps=plan.num_warps,
             maxnreg=registers(x.element_size() == 4, whole),
         )
