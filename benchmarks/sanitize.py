@@ -37,6 +37,8 @@ MORE = {
     "softmax": (
         *(Case((3, 131072), BF16), Case((200, 16391), BF16), Case((24, 262144), BF16)),
         *(Case((140, 32768), BF16), Case((17, 262144), FP32)),
+        # More rows than multiprocessors, whose programs meet.
+        *(Case((140, 65536), BF16), Case((140, 50257), BF16)),
     ),
     "chain": (Case((70, 4096), BF16), Case((9, 2056), FP32)),
     "chain_sfu": (Case((70, 4096), BF16), Case((9, 2056), FP32)),
