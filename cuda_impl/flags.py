@@ -17,9 +17,9 @@ __all__ = [
     "nvrtc_arch",
 ]
 
-# CuPy always appends -ftz=true, so nvcc gets it too: under 2^-126 results are 0 in both, and
-# so is what goes into float32 arithmetic, such as the products of gemv. The rest
-# are both compilers' defaults, written down because the bit-for-bit test rests on them.
+# CuPy always appends -ftz=true, so nvcc gets it too: under 2^-126 results are 0 in both, and so is
+# what goes into float32 arithmetic, such as the products of gemv. The rest are both compilers'
+# defaults, written down because the bit-for-bit test rests on them.
 ARITHMETIC = ("--ftz=true", "--prec-div=true", "--prec-sqrt=true", "--fmad=true")
 
 NVCC = ("-O3", *ARITHMETIC)
