@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.implementation import Implementation
-from benchmarks.skips import (
-    RUNG,
-    SEARCH_CHAIN,
-    TWIN,
-    Skip,
-)
+from benchmarks.skips import RUNG, SEARCH_CHAIN, TWIN, Skip
 from benchmarks.tier_rows import compiled_rows, cuda_rows, library_row, triton_row
 
 __all__ = ["CHAINS"]

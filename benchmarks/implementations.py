@@ -1,4 +1,7 @@
-"""IMPLEMENTATIONS: one row per op x tier x variant. Data only: importing it imports no tier."""
+"""IMPLEMENTATIONS: one row per op x tier x variant. Data only: importing it imports no tier.
+
+An op with more than a handful of rows has a file for them.
+"""
 
 from __future__ import annotations
 

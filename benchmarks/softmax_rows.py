@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-from benchmarks.implementation import Implementation, Needs
-from benchmarks.skips import (
-    DRAFT,
-    ONLINE,
-    REGISTERS_TWIN,
-    SEARCH_SOFTMAX,
-    SOFTMAX_TWIN,
-    Skip,
-)
+from benchmarks.implementation import Implementation
+from benchmarks.skips import DRAFT, ONLINE, REGISTERS_TWIN, SEARCH_SOFTMAX, SOFTMAX_TWIN, Skip
 from benchmarks.tier_rows import compiled_rows, cuda_rows, library_row, triton_row
 
 __all__ = ["SOFTMAX"]
@@ -21,10 +14,8 @@ def _softmax(
     effort: str,
     kernels: tuple[str, ...],
     *symbols: str,
-    needs: tuple[Needs, ...] = (),
     more: tuple[str, ...] = (),
     more_cuda: tuple[str, ...] = (),
-    more_cupy: tuple[str, ...] = (),
     skips: tuple[Skip, ...] = (),
     skips_cupy: tuple[Skip, ...] = (),
 ) -> tuple[Implementation, Implementation]:
@@ -33,11 +24,10 @@ def _softmax(
         variant,
         effort,
         kernels,
-        *needs,
         symbols=symbols,
         more=("cuda_impl/softmax.py:_run", *more),
         more_cuda=more_cuda,
-        more_cupy=("cuda_impl/softmax.py:_rows,_launch", *more_cupy),
+        more_cupy=("cuda_impl/softmax.py:_rows,_launch",),
         plans="cuda_impl/softmax_plan.py",
         skips=skips,
         skips_cupy=skips_cupy,
