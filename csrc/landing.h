@@ -53,7 +53,5 @@ inline Landing land(pybind11::handle out, at::IntArrayRef shape,
   for (const at::Tensor* input : inputs) {
     if (share_memory(*target, *input)) return {};
   }
-  // A kernel writes behind autograd's back: whoever kept the old values for a gradient has to know.
-  if (!target->is_inference()) target->unsafeGetTensorImpl()->bump_version();
   return *target;
 }

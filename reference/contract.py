@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.autograd.graph import increment_version
 
 from reference.spec import dtype_name
 
@@ -83,9 +82,6 @@ def landing(out: Tensor | None, shape: torch.Size | tuple[int, ...], like: Tenso
     are the only two that allocate.
     """
     if out is not None and out.is_contiguous() and not out.is_neg():
-        # A kernel writes behind autograd's back: whoever kept the old values for a gradient has to
-        # know. (0.2 us)
-        increment_version(out)
         return out
     if shape == like.shape:  # in a third of the time
         return torch.empty_like(like, memory_format=CONTIGUOUS)

@@ -210,19 +210,6 @@ def test_an_expanded_input(row: Implementation) -> None:
 
 
 @rows
-def test_autograd_knows_that_out_was_written(row: Implementation) -> None:
-    inputs = good_inputs(row.op)
-    out = torch.ones_like(row.resolve()(*inputs))
-    weight = torch.ones_like(out, requires_grad=True)
-    product = (weight * out).sum()
-    row.resolve()(*inputs, out=out)
-    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        product.backward()
-    with torch.inference_mode():
-        row.resolve()(*inputs, out=torch.empty_like(out))
-
-
-@rows
 def test_two_results_do_not_share_memory(row: Implementation) -> None:
     first = row.resolve()(*good_inputs(row.op))
     kept = first.clone()
