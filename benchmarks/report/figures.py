@@ -195,6 +195,7 @@ def _row_length(cases: list[CaseView]) -> Chart | None:
         domain=[name for name, _ in names],
         range=[COLORS[TIERS.index(tier)] for _, tier in names],
     )
+    dashes = alt.Scale(domain=[name for name, _ in names])
     legend = alt.Legend(title="implementation", symbolType="stroke", symbolStrokeWidth=2)
     x = alt.X("columns:Q", scale=alt.Scale(type="log", base=2), title="columns a row")
     y = alt.Y("GB/s:Q", title=f"GB/s, {dtype}", scale=alt.Scale(zero=True))
@@ -204,9 +205,9 @@ def _row_length(cases: list[CaseView]) -> Chart | None:
         .encode(
             x=x,
             y=y,
-            # Both of one field and alike, or the legend shows dashes without a color.
+            # Both of one field, domain and legend, or there are two: one with no dashes, one empty.
             color=alt.Color("implementation:N", scale=colors, legend=legend),
-            strokeDash=alt.StrokeDash("implementation:N", legend=legend),
+            strokeDash=alt.StrokeDash("implementation:N", scale=dashes, legend=legend),
             tooltip=["implementation:N", "effort:N", "case:N", "GB/s:Q", "microseconds:Q"],
         )
     )
